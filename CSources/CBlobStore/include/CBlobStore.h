@@ -1,0 +1,322 @@
+/*
+ * CBlobStore: a directory of content-addressed blobs, shared by processes.
+ *
+ * This header is the whole C surface and reads from top to bottom: status, digest, opening, lookups, writes
+ * (prepare, commit), staging, listing, checking, counters. It knows bytes, files and slots and no policy of time:
+ * callers pass `now_ms` (milliseconds since 1970) and read lifetimes out of records; C only stores them.
+ *
+ * Names: bcs_ is public; bcsi_ is shared between the .c files and private to them.
+ * Threads: a bcs_store may be used by any number of threads. A bcs_write or a bcs_stage belongs to one at a time.
+ * Memory: every maker names its releaser. Nothing that points into the index outlives the call that gave it.
+ */
+#ifndef CBLOBSTORE_H
+#define CBLOBSTORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- Status ----------------------------------------------------------------------------------------------- */
+
+/* One list gives code, name and text. BCS_MISS is not an error. */
+#define BCS_STATUS_LIST(X)                                                                                       \
+  X(BCS_OK, "ok")                                                                                                \
+  X(BCS_MISS, "not in the cache")                                                                                \
+  X(BCS_DAMAGED, "stored bytes do not match their digest")                                                       \
+  X(BCS_WOULD_BLOCK, "needs a disk read or a hash longer than the caller allowed")                               \
+  X(BCS_STALE_WRITE, "the entry changed in the meantime; the conditional write was not made")                    \
+  X(BCS_NEED_BODY, "the blob file that was to be shared is gone; stage the bytes and write again")               \
+  X(BCS_BUSY, "the lock is held by somebody else")                                                               \
+  X(BCS_CLOSED, "the store is closed")                                                                           \
+  X(BCS_FORKED, "the store was opened before fork(); a child must open its own")                                 \
+  X(BCS_INVALID, "an argument is out of range")                                                                  \
+  X(BCS_KEY_TOO_LONG, "a key is longer than 65,536 bytes")                                                       \
+  X(BCS_ATTRIBUTES_TOO_LARGE, "attributes are larger than 65,536 bytes")                                         \
+  X(BCS_NOT_A_CACHE, "the directory holds something else")                                                       \
+  X(BCS_VERSION, "the directory has another format version")                                                     \
+  X(BCS_DURABILITY, "the directory was created with another durability")                                         \
+  X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \
+  X(BCS_SYMLINK, "a symbolic link stands where a folder or file of the store should be")                         \
+  X(BCS_NOT_OURS, "the directory belongs to somebody else or others may write in it")                            \
+  X(BCS_NOT_DIRECTORY, "a file stands where a folder should be")                                                 \
+  X(BCS_OTHER_NAMESPACE, "a process of another pid namespace uses the directory")                                \
+  X(BCS_IN_USE, "a live process uses the directory, and this read-only open cannot register beside it")          \
+  X(BCS_READ_ONLY, "the store was opened for reading only")                                                      \
+  X(BCS_NO_SPACE, "no space is left")                                                                            \
+  X(BCS_NO_DESCRIPTORS, "no file descriptor is left")                                                            \
+  X(BCS_NO_MEMORY, "no memory is left")                                                                          \
+  X(BCS_PERMISSION, "permission was denied")                                                                     \
+  X(BCS_NOT_FOUND, "the directory does not exist")                                                               \
+  X(BCS_IO, "an input or output operation failed")                                                               \
+  X(BCS_CORRUPT, "the index is damaged")                                                                         \
+  X(BCS_INDEX, "the index refused an operation")                                                                 \
+  X(BCS_CRYPTO, "the digest library refused an operation")
+
+typedef enum bcs_status {
+#define BCS_STATUS_ENUM(code, text) code,
+  BCS_STATUS_LIST(BCS_STATUS_ENUM)
+#undef BCS_STATUS_ENUM
+} bcs_status;
+
+const char *bcs_status_name(bcs_status status);
+const char *bcs_status_text(bcs_status status);
+
+/* Where and why the last failing call of this thread failed. Filled for every status but BCS_OK and BCS_MISS. Fixed
+ * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. */
+typedef struct bcs_error {
+  bcs_status status;
+  int code;
+  char operation[32]; /* "open", "rename", "commit" … */
+  char path[512];     /* absolute where known; cut at the front when longer */
+  char cause[160];    /* strerror or the index's own text */
+} bcs_error;
+
+void bcs_last_error(bcs_error *out);
+
+/* ---- Digest ----------------------------------------------------------------------------------------------- */
+
+enum { BCS_DIGEST_SIZE = 32, BCS_HASH_SIZE = 16 };
+enum { BCS_KEY_MAX = 65536, BCS_ATTRIBUTES_MAX = 65536 };
+
+/* SHA-256 (FIPS 180-4), with a context kept per thread. */
+bcs_status bcs_digest(const void *bytes, size_t count, uint8_t out[BCS_DIGEST_SIZE]);
+
+/* ---- Opening ---------------------------------------------------------------------------------------------- */
+
+typedef struct bcs_store bcs_store;
+
+typedef enum bcs_durability { BCS_CHECKPOINTED, BCS_DURABLE, BCS_AS_RECORDED } bcs_durability;
+typedef enum bcs_verification { BCS_VERIFY_FIRST_READ, BCS_VERIFY_ALWAYS, BCS_VERIFY_NEVER } bcs_verification;
+
+typedef struct bcs_options {
+  bcs_durability durability;     /* BCS_AS_RECORDED for a new directory means BCS_CHECKPOINTED */
+  bcs_verification verification;
+  bool read_only;                /* nothing is written, not even an access time; the directory must exist */
+  bool create;                   /* make the directory when absent or empty */
+  bool allow_network_fs;
+  uint32_t directory_mode;       /* 0 means 0700 */
+  uint32_t file_mode;            /* 0 means 0600 */
+  uint32_t inline_threshold;     /* bodies up to this many bytes stand in the index; 0 means the measured default */
+  uint64_t initial_map_size;     /* address space for the index; grows by doubling when full. 0 means the default */
+  const char *boot_id;           /* tests only; NULL: the kernel's */
+  int64_t file_system_type;      /* tests only; 0: what statfs says */
+} bcs_options;
+
+typedef struct bcs_info {
+  char path[4096];
+  uint64_t device, inode;
+  bcs_durability durability;
+  uint32_t inline_threshold;
+  uint64_t map_size;
+  bool unlocked;                 /* read-only without registering as a reader */
+  bool index_set_aside;          /* this open found an index of another boot, or a damaged one, and began a new one */
+  bool slots_rebuilt;
+} bcs_info;
+
+/* Opens or creates. One bcs_store per directory and process: the caller sees to it (by device and inode); LMDB must
+ * not be opened twice. Released by bcs_close, which waits for nobody: the caller ends its own calls first. */
+bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store **out);
+void bcs_close(bcs_store *store);
+void bcs_get_info(const bcs_store *store, bcs_info *out);
+
+/* Device and inode of a directory, for the caller's registry; BCS_NOT_FOUND when absent. */
+bcs_status bcs_identify(const char *directory, uint64_t *device, uint64_t *inode);
+
+/* Makes everything that has been committed reach the disk. Blocks. */
+bcs_status bcs_flush(bcs_store *store);
+
+/* ---- Records ---------------------------------------------------------------------------------------------- */
+
+/* How long an entry is fresh. Times are milliseconds since 1970, spans milliseconds. */
+typedef enum bcs_lifetime_kind { BCS_FOREVER, BCS_EXPIRES, BCS_SLIDING } bcs_lifetime_kind;
+
+typedef struct bcs_lifetime {
+  bcs_lifetime_kind kind;
+  int64_t deadline_ms; /* BCS_EXPIRES: when; BCS_SLIDING: the latest moment, INT64_MAX for none */
+  int64_t window_ms;   /* BCS_EXPIRES: the span it was made from, 0 if given as a moment; BCS_SLIDING: the window */
+} bcs_lifetime;
+
+/* What a lookup, a listing or a commit tells of an entry. Pointers are valid only inside the call or callback. */
+typedef struct bcs_record {
+  uint8_t key_hash[BCS_HASH_SIZE];
+  uint8_t digest[BCS_DIGEST_SIZE];
+  uint64_t size;
+  uint64_t generation;       /* even; changes with every write of the entry */
+  uint32_t slot;
+  bool is_file;
+  bcs_lifetime lifetime;
+  int64_t written_ms;
+  int64_t access_ms;         /* from the slot; written_ms when never read */
+  uint32_t hits;             /* from the slot; saturates at 63 */
+  const uint8_t *key;
+  size_t key_count;
+  const uint8_t *attributes; /* opaque here */
+  size_t attributes_count;
+} bcs_record;
+
+/* The one rule of time, used for lookups and for the tool: expired at `now_ms`? A write or access time in the future
+ * by more than min(lifetime, 60 s) means that the clock went back: expired. */
+bool bcs_is_expired(const bcs_record *record, int64_t now_ms);
+
+/* ---- Lookups ---------------------------------------------------------------------------------------------- */
+
+/* Lookups take no lock of a writer and begin no write transaction. They call back while the entry is at hand:
+ * `bytes` is inside the index (an inline body), in a buffer of the call, or NULL for BCS_LOOKUP_METADATA.
+ * For a file, `mapping` may be taken over: see bcs_take_body. The callback must be short: it keeps pages alive. */
+typedef enum bcs_lookup_flags {
+  BCS_LOOKUP_TOUCH = 1,        /* counts as an access: slot's access time and hits, hit and miss counters */
+  BCS_LOOKUP_METADATA = 2,     /* no body: no file is opened, nothing is verified */
+  BCS_LOOKUP_FRESH_ONLY = 4,   /* an expired entry is a miss */
+  BCS_LOOKUP_QUICK = 8,        /* BCS_WOULD_BLOCK instead of hashing or reading more than 64 KiB */
+} bcs_lookup_flags;
+
+typedef struct bcs_body {
+  const uint8_t *bytes;
+  size_t count;
+  bool mapped;      /* munmap, else free, when taken; false and owned == false: borrowed from the index */
+  bool owned;       /* bcs_take_body may be called */
+  uint64_t device, inode; /* of the file, 0 for inline */
+} bcs_body;
+
+typedef void (*bcs_found)(void *context, const bcs_record *record, bcs_body *body);
+
+/* BCS_OK: found was called once. BCS_MISS: it was not. BCS_DAMAGED: it was not; the entry wants bcs_write_heal with
+ * *damage. BCS_CLOSED, BCS_FORKED, BCS_KEY_TOO_LONG, BCS_WOULD_BLOCK. Any other trouble (no descriptors, I/O error)
+ * is given as its status for the caller to count, and treated as a miss by it. */
+typedef struct bcs_damage {
+  uint8_t key_hash[BCS_HASH_SIZE];
+  uint8_t digest[BCS_DIGEST_SIZE];
+  uint64_t generation;
+  bool is_file;
+  uint64_t device, inode; /* of the bad file; 0: the file is missing */
+  int64_t change_ns;      /* its ctime, so that a newer good file is left alone */
+} bcs_damage;
+
+bcs_status bcs_lookup(bcs_store *store, const void *key, size_t key_count, int64_t now_ms, uint32_t flags,
+                      bcs_found found, void *context, bcs_damage *damage);
+/* By content. Any entry with this digest will do; expired ones too unless BCS_LOOKUP_FRESH_ONLY. */
+bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms, uint32_t flags,
+                             bcs_found found, void *context, bcs_damage *damage);
+/* By key hash and generation (from a listing): reads and verifies always, touches never. For verify and cat. */
+bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bcs_damage *damage);
+
+/* Inside the callback: the body becomes the caller's, to be given back by bcs_release_body. */
+void bcs_take_body(bcs_body *body, bcs_body *taken);
+void bcs_release_body(bcs_body *taken);
+
+/* ---- Staging: bodies that become files --------------------------------------------------------------------- */
+
+typedef struct bcs_stage bcs_stage;
+
+/* An O_EXCL file in staging/, hashed as it is written. Finish gives digest and size and (durable) fsyncs. Released by
+ * bcs_stage_free, which unlinks what was not published. */
+bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out);
+bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count);
+/* Copies a regular file (reflink when whole and the file system can) and hashes it; O_NOFOLLOW. */
+bcs_status bcs_stage_file(bcs_stage *stage, const char *path);
+bcs_status bcs_stage_finish(bcs_stage *stage, uint8_t digest[BCS_DIGEST_SIZE], uint64_t *size);
+/* Reads back what was staged, finished or not (fallback when the disk is full, and for small bodies). */
+bcs_status bcs_stage_read(bcs_stage *stage, uint64_t offset, void *out, size_t count, size_t *got);
+/* The finished body as bytes (mapped or read), valid after the stage is freed and the file unlinked. */
+bcs_status bcs_stage_body(bcs_stage *stage, bcs_body *taken);
+uint64_t bcs_stage_size(const bcs_stage *stage);
+void bcs_stage_free(bcs_stage *stage);
+
+/* ---- Writes ------------------------------------------------------------------------------------------------ */
+
+/* A write is prepared on any thread (hashing, encoding) and committed in a batch: one batch, one transaction. */
+typedef struct bcs_write bcs_write;
+
+typedef struct bcs_entry_spec {
+  const void *key;
+  size_t key_count;
+  const void *attributes;
+  size_t attributes_count;
+  bcs_lifetime lifetime;
+  int64_t now_ms;
+} bcs_entry_spec;
+
+/* Bytes of any size up to the threshold stand in the index. Larger: BCS_INVALID (stage them). `digest` may be NULL:
+ * it is computed; non-NULL: taken as already computed from these bytes. */
+bcs_status bcs_write_inline(bcs_store *store, const bcs_entry_spec *spec, const void *bytes, size_t count,
+                            const uint8_t *digest, bcs_write **out);
+/* A finished stage; the write borrows it until freed. A body up to the threshold is read back and goes inline. */
+bcs_status bcs_write_staged(bcs_store *store, const bcs_entry_spec *spec, bcs_stage *stage, bcs_write **out);
+/* A blob file that is (probably) there already: no second write of the bytes. BCS_MISS when it is not; the commit
+ * may say BCS_NEED_BODY. A file without a row (kept from an index set aside) is hashed here before it is trusted. */
+bcs_status bcs_write_shared(bcs_store *store, const bcs_entry_spec *spec, const uint8_t digest[BCS_DIGEST_SIZE],
+                            uint64_t size, bcs_write **out);
+bcs_status bcs_write_remove(bcs_store *store, const void *key, size_t key_count, bcs_write **out);
+/* Removes only if the entry still has this generation. */
+bcs_status bcs_write_remove_if(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], uint64_t generation,
+                               bcs_write **out);
+/* New lifetime and, when attributes is non-NULL, new attributes; the bytes stay. generation 0: whatever is there. */
+bcs_status bcs_write_renew(bcs_store *store, const bcs_entry_spec *spec, uint64_t generation, bcs_write **out);
+/* Removes a damaged entry and moves its bad file to quarantine/, if both are still what the lookup saw. */
+bcs_status bcs_write_heal(bcs_store *store, const bcs_damage *damage, bcs_write **out);
+bcs_status bcs_write_clear(bcs_store *store, bcs_write **out);
+void bcs_write_free(bcs_write *write);
+
+/* Bytes that a queued write keeps in memory. */
+size_t bcs_write_cost(const bcs_write *write);
+/* After a commit: BCS_OK, BCS_MISS (remove, renew: nothing there), BCS_STALE_WRITE, BCS_NEED_BODY, or why it failed. */
+bcs_status bcs_write_result(const bcs_write *write, bcs_error *error);
+/* After BCS_OK of a store or renewal: the entry as committed. Pointers valid until bcs_write_free. */
+void bcs_write_record(const bcs_write *write, bcs_record *out);
+
+/* Takes the write lock (fair between processes; kernel releases it when its owner dies), commits all in one
+ * transaction, in order. A write that cannot be made does not stop the others; when the transaction itself fails,
+ * every write has its status and nothing is visible. Blocks. `try_only`: BCS_BUSY when the lock is not free at once. */
+bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only);
+/* Unlinks files whose removal was committed, at most `limit`; *more when some are left. Blocks. */
+bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
+
+/* ---- Listing and checking ----------------------------------------------------------------------------------- */
+
+/* One page in the order of key hashes, one short read transaction: entries after `*cursor` (all zero: from the
+ * start) whose key begins with `prefix`; at most `limit` calls of `found` and some thousands of rows looked at. Sets
+ * *cursor; *done at the end. `found` gets body == NULL. An entry that is there throughout comes exactly once. */
+bcs_status bcs_list(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], const void *prefix, size_t prefix_count,
+                    size_t limit, bcs_found found, void *context, bool *done);
+
+typedef struct bcs_check_report {
+  uint64_t unreferenced_files, unreferenced_bytes; /* in blobs/, without a row */
+  uint64_t missing_files;                          /* rows without a file, or with one of another size */
+  uint64_t foreign_names;                          /* names in our folders that are not ours; never touched */
+  uint64_t dead_staging;                           /* staging files of owners that are gone */
+  uint64_t wrong_totals, wrong_uses, wrong_slots, wrong_digests; /* rows that disagree with a recount */
+} bcs_check_report;
+
+/* Everything but the bodies (those by bcs_check): a walk of the index and the folders. With `repair` what it finds is
+ * put right, under the write lock, in bounded transactions. Blocks for long; `progress` may be NULL. */
+bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
+                               void (*progress)(void *context, uint64_t done, uint64_t total), void *context);
+
+/* ---- Counters ----------------------------------------------------------------------------------------------- */
+
+typedef struct bcs_counters {
+  uint64_t entries;          /* whole directory */
+  uint64_t inline_bytes;     /* bodies in the index */
+  uint64_t blob_files, blob_bytes, blob_allocated;
+  uint64_t index_allocated;  /* data.mdb by blocks */
+  uint64_t index_free;       /* of it, free pages that are reused first */
+  uint64_t staging_allocated, quarantine_allocated, slots_allocated;
+  uint64_t hits, misses;     /* this process */
+  uint64_t total_hits, total_misses; /* all processes, since the slot table was made */
+  uint64_t entries_expired;  /* by a scan of the slots at now_ms */
+} bcs_counters;
+
+/* Cheap: atomics only (entries, inline_bytes, blob_*, hits and misses). */
+void bcs_count(bcs_store *store, bcs_counters *out);
+/* All of it; walks staging, quarantine and the slots. */
+bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out);
+
+/* ---- Injected faults ----------------------------------------------------------------------------------------- */
+
+/* Tests only: called at each named step of the store path ("stage", "intent", "rename", "before-commit",
+ * "after-commit", "slots", "unlink", "trash" …); a non-zero return is used as errno of that step. NULL: none.
+ * The hook may block or kill the process. */
+typedef int (*bcs_fault_hook)(const char *step, void *context);
+void bcs_set_fault_hook(bcs_fault_hook hook, void *context);
+
+#endif

@@ -1,0 +1,47 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+  .enableUpcomingFeature("InferIsolatedConformances"),
+  .enableExperimentalFeature("Lifetimes"),
+  .strictMemorySafety(),
+  .treatAllWarnings(as: .error),
+]
+
+let package = Package(
+  name: "blobcache",
+  platforms: [.macOS(.v26)],
+  products: [
+    .library(name: "BlobCache", targets: ["BlobCache"]),
+    .executable(name: "blobcache-inspect", targets: ["blobcache-inspect"]),
+  ],
+  targets: [
+    .systemLibrary(
+      name: "CLMDB", path: "CSources/CLMDB", pkgConfig: "lmdb",
+      providers: [.apt(["liblmdb-dev"]), .brew(["lmdb"])]),
+    .systemLibrary(
+      name: "COpenSSL", path: "CSources/COpenSSL", pkgConfig: "libcrypto",
+      providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
+    .target(
+      name: "CBlobStore", dependencies: ["CLMDB", "COpenSSL"], path: "CSources/CBlobStore",
+      cSettings: [
+        .define("_GNU_SOURCE"),
+        .treatAllWarnings(as: .error), .enableWarning("all"), .enableWarning("extra"),
+        .enableWarning("conversion"),
+      ],
+      linkerSettings: [.linkedLibrary("lmdb"), .linkedLibrary("crypto")]),
+    .target(name: "BlobCache", dependencies: ["CBlobStore"], swiftSettings: strict),
+    .executableTarget(
+      name: "blobcache-inspect", dependencies: ["BlobCache"], swiftSettings: strict),
+    .testTarget(
+      name: "BlobCacheTests", dependencies: ["BlobCache", "CBlobStore"]),
+    .testTarget(
+      name: "InspectTests", dependencies: ["BlobCache", "blobcache-inspect"]),
+  ],
+  swiftLanguageModes: [.v6],
+  cLanguageStandard: .c11
+)
