@@ -114,8 +114,11 @@ typedef struct bcs_info {
 } bcs_info;
 
 /* Opens or creates. One bcs_store per directory and process: the caller sees to it (by device and inode); LMDB must
- * not be opened twice. Released by bcs_close, which waits for nobody: the caller ends its own calls first. */
+ * not be opened twice. Released by bcs_close. */
 bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store **out);
+/* Waits for the calls that run and ends the store: locks, mappings and descriptors are given up. Later calls say
+ * BCS_CLOSED; the handle stays valid until bcs_close, which shuts first where that was not done. */
+void bcs_shut(bcs_store *store);
 void bcs_close(bcs_store *store);
 void bcs_get_info(const bcs_store *store, bcs_info *out);
 
@@ -288,7 +291,8 @@ typedef struct bcs_check_report {
 } bcs_check_report;
 
 /* Everything but the bodies (those by bcs_check): a walk of the index and the folders. With `repair` what it finds is
- * put right, under the write lock, in bounded transactions. Blocks for long; `progress` may be NULL. */
+ * put right, in one transaction under the write lock: other writers wait about a second a million entries. Blocks for
+ * long; `progress` may be NULL. */
 bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
                                void (*progress)(void *context, uint64_t done, uint64_t total), void *context);
 

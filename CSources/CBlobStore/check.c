@@ -1,0 +1,309 @@
+/* The structure: rows against rows, rows against files, files against rows. Bodies are bcs_check's part.
+ *
+ * Without repair it is one read transaction, and what a writer may be doing at the moment is looked at twice; with
+ * repair it is one write transaction, so nobody does anything meanwhile. */
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SETTLED_NS = 2000000000 }; /* a file changed this recently may belong to a batch that is being committed */
+
+typedef struct walk {
+  bcs_store *store;
+  MDB_txn *txn;
+  bool repair;
+  bcs_check_report *report;
+  bcsi_totals counted;
+  void (*progress)(void *context, uint64_t done, uint64_t total);
+  void *context;
+  uint64_t done, total;
+} walk;
+
+static void step(walk *w) {
+  w->done++;
+  if (w->progress && w->done % 1024 == 0) w->progress(w->context, w->done, w->total);
+}
+
+static bool has_pair(walk *w, const uint8_t *digest, const uint8_t *key_hash, int *rc) {
+  MDB_cursor *cursor;
+  *rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
+  if (*rc != 0) return false;
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
+  *rc = mdb_cursor_get(cursor, &key, &value, MDB_GET_BOTH);
+  mdb_cursor_close(cursor);
+  if (*rc == MDB_NOTFOUND) {
+    *rc = 0;
+    return false;
+  }
+  return *rc == 0;
+}
+
+/* A writer may have changed entry and line since the snapshot: look at the newest. */
+static bool newest_agrees(walk *w, const uint8_t *key_hash) {
+  bcsi_reader *reader;
+  bool agrees = true;
+  if (w->repair || bcsi_reader_enter(w->store, &reader) != BCS_OK) return !w->repair;
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, value;
+  bcsi_record record;
+  if (mdb_get(reader->txn, w->store->index.entries, &key, &value) == 0 &&
+      bcsi_record_decode(value.mv_data, value.mv_size, &record)) {
+    memcpy(record.view.key_hash, key_hash, BCS_HASH_SIZE);
+    agrees = bcsi_slots_agree(w->store, &record.view);
+  }
+  bcsi_reader_leave(reader);
+  return agrees;
+}
+
+static int check_entries(walk *w) {
+  bcs_store *store = w->store;
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(w->txn, store->index.entries, &cursor);
+  if (rc != 0) return rc;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    bcsi_record record;
+    step(w);
+    w->counted.entries++;
+    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
+    memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
+    if (!record.view.is_file) w->counted.inline_bytes += record.view.size;
+    if (record.view.slot >= w->counted.slots_used) w->counted.slots_used = (uint64_t)record.view.slot + 1;
+    bool paired = has_pair(w, record.view.digest, record.view.key_hash, &rc);
+    if (rc != 0) break;
+    if (!paired) {
+      w->report->wrong_digests++;
+      if (w->repair) {
+        MDB_val d = {BCS_HASH_SIZE, record.view.digest}, h = {BCS_HASH_SIZE, record.view.key_hash};
+        if ((rc = mdb_put(w->txn, store->index.digests, &d, &h, 0)) != 0) break;
+      }
+    }
+    if (!bcsi_slots_agree(store, &record.view) && !newest_agrees(w, record.view.key_hash)) {
+      w->report->wrong_slots++;
+      if (w->repair && bcsi_slots_has(store, record.view.slot)) {
+        bcsi_slots_fill(store, &record.view, record.view.written_ms, 0);
+        bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
+      }
+    }
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* Pairs whose entry is gone or has another digest. */
+static int check_digests(walk *w) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
+  if (rc != 0) return rc;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    MDB_val row;
+    bcsi_record record;
+    bool right = value.mv_size == BCS_HASH_SIZE && key.mv_size == BCS_HASH_SIZE &&
+                 mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
+                 bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
+                 memcmp(record.view.digest, key.mv_data, BCS_HASH_SIZE) == 0;
+    if (right) continue;
+    w->report->wrong_digests++;
+    if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int count_uses(walk *w, const uint8_t *digest, uint32_t *uses) {
+  MDB_cursor *cursor;
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value;
+  *uses = 0;
+  int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
+  if (rc != 0) return rc;
+  for (rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY); rc == 0;
+       rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP)) {
+    MDB_val row;
+    bcsi_record record;
+    if (mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
+        bcsi_record_decode(row.mv_data, row.mv_size, &record) && record.view.is_file &&
+        memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0)
+      ++*uses;
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int check_blob_rows(walk *w) {
+  bcs_store *store = w->store;
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(w->txn, store->index.blobs, &cursor);
+  if (rc != 0) return rc;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    bcsi_blob_row row;
+    uint8_t digest[BCS_DIGEST_SIZE];
+    step(w);
+    if (key.mv_size != sizeof digest || value.mv_size != sizeof row) continue;
+    memcpy(digest, key.mv_data, sizeof digest);
+    memcpy(&row, value.mv_data, sizeof row);
+    uint32_t uses;
+    if ((rc = count_uses(w, digest, &uses)) != 0) break;
+    struct stat st;
+    bcs_status status = bcsi_blob_stat(store, digest, &st);
+    if (status != BCS_OK || (uint64_t)st.st_size != row.size) {
+      bool known = true;
+      bcsi_reader *reader;
+      if (!w->repair && bcsi_reader_enter(store, &reader) == BCS_OK) { /* removed since the snapshot? */
+        bcsi_blob_row newest;
+        int code;
+        known = bcsi_blob_row_get(store, reader->txn, digest, &newest, &code);
+        bcsi_reader_leave(reader);
+      }
+      if (known) w->report->missing_files++;
+    }
+    if (uses != row.uses) {
+      w->report->wrong_uses++;
+      if (w->repair && uses == 0) {
+        if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
+        MDB_val d = {sizeof digest, digest}, none = {0, NULL};
+        if ((rc = mdb_put(w->txn, store->index.trash, &d, &none, 0)) != 0) break;
+        continue;
+      }
+      if (w->repair) {
+        row.uses = uses;
+        if ((rc = bcsi_blob_row_put(store, w->txn, digest, &row)) != 0) break;
+      }
+    }
+    w->counted.blob_files++;
+    w->counted.blob_bytes += row.size;
+    w->counted.blob_allocated += row.allocated;
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static bool is_known(walk *w, MDB_txn *txn, const uint8_t *digest) {
+  bcsi_blob_row row;
+  int rc;
+  if (bcsi_blob_row_get(w->store, txn, digest, &row, &rc) || rc != 0) return true; /* doubt: it stays */
+  MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest}, value;
+  return mdb_get(txn, w->store->index.trash, &key, &value) != MDB_NOTFOUND;
+}
+
+static bool is_unreferenced(walk *w, const uint8_t *digest, const struct stat *st) {
+  if (is_known(w, w->txn, digest)) return false;
+  if (w->repair) return true;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  int64_t age = ((int64_t)now.tv_sec - st->st_ctim.tv_sec) * 1000000000 + now.tv_nsec - st->st_ctim.tv_nsec;
+  if (age < SETTLED_NS) return false;
+  bcsi_reader *reader;
+  if (bcsi_reader_enter(w->store, &reader) != BCS_OK) return false;
+  bool known = is_known(w, reader->txn, digest);
+  bcsi_reader_leave(reader);
+  return !known;
+}
+
+static bcs_status check_folder(walk *w, int number) {
+  bcs_store *store = w->store;
+  uint8_t first = (uint8_t)number;
+  char name[3], shown[4300];
+  bcsi_hex(&first, 1, name);
+  snprintf(shown, sizeof shown, "%s/blobs/%s", store->info.path, name);
+  int fd = openat(store->blobs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? BCS_OK : bcsi_fail_errno(errno, "open", shown);
+  DIR *folder = fdopendir(fd);
+  if (!folder) {
+    int code = errno;
+    close(fd);
+    return bcsi_fail_errno(code, "list", shown);
+  }
+  struct dirent *item;
+  bcs_status status = BCS_OK;
+  while (status == BCS_OK && (item = readdir(folder)) != NULL) {
+    if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+    uint8_t digest[BCS_DIGEST_SIZE];
+    struct stat st;
+    if (strlen(item->d_name) != BCSI_HEX_SIZE || !bcsi_unhex(item->d_name, BCS_DIGEST_SIZE, digest) ||
+        digest[0] != first || fstatat(fd, item->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
+      w->report->foreign_names++;
+      continue;
+    }
+    if (!is_unreferenced(w, digest, &st)) continue;
+    w->report->unreferenced_files++;
+    w->report->unreferenced_bytes += (uint64_t)st.st_size;
+    if (w->repair) status = bcsi_blob_unlink(store, digest);
+  }
+  closedir(folder);
+  return status;
+}
+
+static bool same_totals(const bcsi_totals *a, const bcsi_totals *b) {
+  return a->entries == b->entries && a->inline_bytes == b->inline_bytes && a->blob_files == b->blob_files &&
+         a->blob_bytes == b->blob_bytes && a->blob_allocated == b->blob_allocated;
+}
+
+static bcs_status walk_all(walk *w) {
+  bcsi_totals stored;
+  bcs_status status = bcsi_totals_get(w->store, w->txn, &stored);
+  if (status != BCS_OK) return status;
+  w->total = stored.entries + stored.blob_files + 256;
+  int rc = check_entries(w);
+  if (rc == 0) rc = check_digests(w);
+  if (rc == 0) rc = check_blob_rows(w);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
+  for (int i = 0; status == BCS_OK && i < 256; i++, step(w)) status = check_folder(w, i);
+  if (status != BCS_OK) return status;
+  if (!same_totals(&w->counted, &stored)) {
+    w->report->wrong_totals++;
+    if (w->repair) {
+      memcpy(w->counted.store_id, stored.store_id, sizeof stored.store_id);
+      if (stored.slots_used > w->counted.slots_used) w->counted.slots_used = stored.slots_used;
+      rc = bcsi_totals_put(w->store, w->txn, &w->counted);
+      if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
+      bcsi_slots_publish_totals(w->store, &w->counted);
+    }
+  }
+  return bcsi_staging_dead(w->store, &w->report->dead_staging);
+}
+
+bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
+                               void (*progress)(void *context, uint64_t done, uint64_t total), void *context) {
+  memset(out, 0, sizeof *out);
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  walk w = {.store = store, .repair = repair, .report = out, .progress = progress, .context = context};
+  if (repair && store->options.read_only) {
+    status = bcsi_fail(BCS_READ_ONLY, 0, "repair", store->info.path, NULL);
+  } else if (repair) {
+    status = bcsi_writer_lock(store, false);
+    if (status == BCS_OK) {
+      status = bcsi_write_begin(store, &w.txn);
+      if (status == BCS_OK) status = bcsi_repair_marked(store, w.txn);
+      if (status == BCS_OK) {
+        status = walk_all(&w);
+        int rc = 0;
+        if (status == BCS_OK) rc = mdb_txn_commit(w.txn);
+        else mdb_txn_abort(w.txn);
+        if (rc != 0) status = bcsi_fail_lmdb(rc, "repair", store->index.path);
+      } else if (w.txn) {
+        mdb_txn_abort(w.txn);
+      }
+      bcsi_writer_unlock(store);
+    }
+    if (status == BCS_OK) status = bcsi_staging_sweep(store);
+  } else {
+    bcsi_reader *reader;
+    status = bcsi_reader_enter(store, &reader);
+    if (status == BCS_OK) {
+      w.txn = reader->txn;
+      status = walk_all(&w);
+      bcsi_reader_leave(reader);
+    }
+  }
+  if (progress) progress(context, w.total, w.total);
+  bcsi_call_leave(store);
+  return status;
+}

@@ -1,0 +1,98 @@
+/* Counters: what is cheap from the slot table's head, and the rest by a walk. */
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+void bcs_count(bcs_store *store, bcs_counters *out) {
+  memset(out, 0, sizeof *out);
+  if (bcsi_call_enter(store) != BCS_OK) return;
+  bcsi_totals totals;
+  bcsi_slots_totals(store, &totals);
+  out->entries = totals.entries;
+  out->inline_bytes = totals.inline_bytes;
+  out->blob_files = totals.blob_files;
+  out->blob_bytes = totals.blob_bytes;
+  out->blob_allocated = totals.blob_allocated;
+  for (int i = 0; i < BCSI_READERS; i++) {
+    out->hits += atomic_load_explicit(&store->index.readers[i].hits, memory_order_relaxed);
+    out->misses += atomic_load_explicit(&store->index.readers[i].misses, memory_order_relaxed);
+  }
+  bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses);
+  bcsi_call_leave(store);
+}
+
+static uint64_t allocated_at(int parent, const char *name) {
+  struct stat st;
+  return fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+static uint64_t allocated_in(int folder_fd, int depth) {
+  int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+  if (!folder) {
+    if (fd >= 0) close(fd);
+    return 0;
+  }
+  uint64_t sum = 0;
+  struct dirent *item;
+  while ((item = readdir(folder)) != NULL) {
+    if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+    sum += allocated_at(fd, item->d_name);
+    int inner = depth > 0 ? openat(fd, item->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (inner >= 0) {
+      sum += allocated_in(inner, depth - 1);
+      close(inner);
+    }
+  }
+  closedir(folder);
+  return sum;
+}
+
+/* Pages that LMDB reuses before its file grows: the lists in its tree of free pages, each headed by its length. */
+static uint64_t free_pages(MDB_txn *txn) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  uint64_t pages = 0;
+  if (mdb_cursor_open(txn, 0, &cursor) != 0) return 0;
+  while (mdb_cursor_get(cursor, &key, &value, MDB_NEXT) == 0) {
+    size_t length;
+    if (value.mv_size < sizeof length) continue;
+    memcpy(&length, value.mv_data, sizeof length);
+    pages += length;
+  }
+  mdb_cursor_close(cursor);
+  return pages;
+}
+
+bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
+  bcs_count(store, out);
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  bcsi_reader *reader;
+  status = bcsi_reader_enter(store, &reader);
+  if (status == BCS_OK) {
+    MDB_stat stat_of;
+    bcsi_totals totals;
+    if (mdb_env_stat(store->index.env, &stat_of) == 0) out->index_free = free_pages(reader->txn) * stat_of.ms_psize;
+    status = bcsi_totals_get(store, reader->txn, &totals);
+    if (status == BCS_OK) { /* the truth, where there may be no slot table */
+      out->entries = totals.entries;
+      out->inline_bytes = totals.inline_bytes;
+      out->blob_files = totals.blob_files;
+      out->blob_bytes = totals.blob_bytes;
+      out->blob_allocated = totals.blob_allocated;
+    }
+    bcsi_reader_leave(reader);
+  }
+  out->index_allocated = allocated_at(store->root_fd, "index/data.mdb") + allocated_at(store->root_fd, "index/lock.mdb");
+  out->slots_allocated = allocated_at(store->root_fd, "slots");
+  out->staging_allocated = allocated_in(store->staging_fd, 0);
+  out->quarantine_allocated = allocated_in(store->quarantine_fd, 1);
+  out->entries_expired = bcsi_slots_count_expired(store, now_ms);
+  bcsi_call_leave(store);
+  return status;
+}

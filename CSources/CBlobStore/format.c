@@ -1,0 +1,354 @@
+/* The directory: its folders, FORMAT, LOCK, and what may stand where.
+ *
+ * FORMAT is text:  "blobcache 1\n" "durability checkpointed\n" (or durable). It is written last when a directory is
+ * made, by rename, so a directory with FORMAT is whole, and one without it that holds only our names was being made.
+ * LOCK's bytes 0..4 are only ever locked (lock.c); from byte 64 on stands who uses it: 8 bytes "BCUSERS1", the boot id
+ * (40 bytes, zero-padded text), the pid namespace (8 bytes). Whoever is alone writes it, everybody else compares. */
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const our_names[] = {"FORMAT", "FORMAT.new", "LOCK", "index", "slots", "blobs", "staging",
+                                        "quarantine", "lost+found"};
+
+struct users {
+  char magic[8];
+  char boot_id[BCSI_BOOT_ID_SIZE];
+  uint64_t pid_namespace;
+};
+enum { USERS_AT = 64 };
+static const char users_magic[8] = {'B','C','U','S','E','R','S','1'};
+
+static bcs_status fail(const bcs_store *store, int code, const char *operation, const char *name) {
+  char shown[4300];
+  bcsi_join(store->info.path, name, shown, sizeof shown);
+  return bcsi_fail_errno(code, operation, shown);
+}
+
+/* ---- the directory itself */
+
+/* A link is taken as another path to a cache that is there, when the link is ours; never to make a cache through. */
+static bcs_status check_link(const char *directory) {
+  struct stat link, format;
+  char path[4200];
+  if (lstat(directory, &link) != 0 || !S_ISLNK(link.st_mode)) return BCS_OK;
+  if (link.st_uid != geteuid() && link.st_uid != 0)
+    return bcsi_fail(BCS_SYMLINK, 0, "open", directory, "the link belongs to somebody else; name the directory itself");
+  bcsi_join(directory, "FORMAT", path, sizeof path);
+  if (lstat(path, &format) != 0 || !S_ISREG(format.st_mode))
+    return bcsi_fail(BCS_SYMLINK, 0, "open", directory,
+                     "a cache is not made through a symbolic link; name the directory itself");
+  return BCS_OK;
+}
+
+static bcs_status foreign_contents(bcs_store *store, bool *has_format, bool *foreign, char *name, size_t capacity) {
+  *has_format = *foreign = false;
+  int fd = openat(store->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return fail(store, errno, "list", "");
+  DIR *folder = fdopendir(fd);
+  if (!folder) {
+    int code = errno;
+    close(fd);
+    return fail(store, code, "list", "");
+  }
+  struct dirent *item;
+  while ((errno = 0, item = readdir(folder)) != NULL) {
+    const char *found = item->d_name;
+    if (strcmp(found, ".") == 0 || strcmp(found, "..") == 0) continue;
+    if (strcmp(found, "FORMAT") == 0) *has_format = true;
+    bool ours = false;
+    for (size_t i = 0; i < sizeof our_names / sizeof *our_names; i++)
+      if (strcmp(found, our_names[i]) == 0) ours = true;
+    if (!ours && !*foreign) {
+      *foreign = true;
+      snprintf(name, capacity, "%.100s", found);
+    }
+  }
+  int code = errno;
+  closedir(folder);
+  return code == 0 ? BCS_OK : fail(store, code, "list", "");
+}
+
+bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
+  if (strlen(directory) == 0 || strlen(directory) >= 3800)
+    return bcsi_fail(BCS_INVALID, 0, "open", directory, "a directory's path has 1 to 3,799 bytes");
+  snprintf(store->info.path, sizeof store->info.path, "%s", directory);
+  bcs_status status = check_link(directory);
+  if (status != BCS_OK) return status;
+
+  int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT && store->options.create && !store->options.read_only) {
+    /* Folders on the way, as mkdir -p; they are not ours, so with the ordinary mode. */
+    char path[4096];
+    snprintf(path, sizeof path, "%s", directory);
+    for (char *at = path + 1; *at; at++) {
+      if (*at != '/') continue;
+      *at = 0;
+      if (mkdir(path, 0777) != 0 && errno != EEXIST && errno != EISDIR) return bcsi_fail_errno(errno, "mkdir", path);
+      *at = '/';
+    }
+    if (mkdir(directory, store->directory_mode) != 0 && errno != EEXIST) return bcsi_fail_errno(errno, "mkdir", directory);
+    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && fchmod(fd, store->directory_mode) != 0) {
+      int code = errno;
+      close(fd);
+      return bcsi_fail_errno(code, "chmod", directory);
+    }
+  }
+  if (fd < 0) return bcsi_fail_errno(errno, "open", directory);
+  store->root_fd = fd;
+  char resolved[4096];
+  if (!realpath(directory, resolved)) return bcsi_fail_errno(errno, "resolve", directory);
+  memcpy(store->info.path, resolved, sizeof resolved);
+  struct stat st;
+  if (fstat(fd, &st) != 0) return fail(store, errno, "stat", "");
+  store->info.device = (uint64_t)st.st_dev;
+  store->info.inode = (uint64_t)st.st_ino;
+  /* Reading in another's directory is allowed to whom the modes allow it; working in it is not. */
+  if (!store->options.read_only) status = bcsi_check_folder(fd, store->directory_mode, store->info.path);
+  if (status == BCS_OK)
+    status = bcsi_check_file_system(fd, store->options.file_system_type, store->options.allow_network_fs,
+                                    store->info.path);
+  return status;
+}
+
+/* ---- FORMAT */
+
+static bcs_status parse_format(bcs_store *store, const char *text, bcs_durability *durability) {
+  char shown[4300];
+  bcsi_join(store->info.path, "FORMAT", shown, sizeof shown);
+  if (strncmp(text, "blobcache ", 10) != 0)
+    return bcsi_fail(BCS_NOT_A_CACHE, 0, "read", shown, "FORMAT does not begin with \"blobcache\"");
+  if (strncmp(text, "blobcache 1\n", 12) != 0) {
+    char cause[160];
+    int length = (int)strcspn(text + 10, "\n");
+    snprintf(cause, sizeof cause, "the directory has format %.*s, this version knows format 1",
+             length > 20 ? 20 : length, text + 10);
+    return bcsi_fail(BCS_VERSION, 0, "read", shown, cause);
+  }
+  if (strcmp(text + 12, "durability checkpointed\n") == 0) *durability = BCS_CHECKPOINTED;
+  else if (strcmp(text + 12, "durability durable\n") == 0) *durability = BCS_DURABLE;
+  else return bcsi_fail(BCS_VERSION, 0, "read", shown, "FORMAT is damaged, or names something that this version lacks");
+  return BCS_OK;
+}
+
+static bcs_status write_format(bcs_store *store) {
+  char text[64];
+  int count = snprintf(text, sizeof text, "blobcache 1\ndurability %s\n", store->durable ? "durable" : "checkpointed");
+  char shown[4300];
+  bcsi_join(store->info.path, "FORMAT", shown, sizeof shown);
+  int code = bcsi_fault("format");
+  if (code != 0) return bcsi_fail_errno(code, "write", shown);
+  return bcsi_replace_file(store->root_fd, "FORMAT", "FORMAT.new", text, (size_t)count, store->file_mode, true, shown);
+}
+
+/* ---- LOCK */
+
+static bcs_status open_lock(bcs_store *store, bool create) {
+  int flags = store->options.read_only ? O_RDONLY : O_RDWR;
+  store->lock_fd = openat(store->root_fd, "LOCK", flags | (create ? O_CREAT : 0) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                          store->file_mode);
+  if (store->lock_fd < 0) return fail(store, errno, "open", "LOCK");
+  struct stat st;
+  if (fstat(store->lock_fd, &st) != 0) return fail(store, errno, "stat", "LOCK");
+  if (!S_ISREG(st.st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", "LOCK", "it is not a regular file");
+  if (!store->options.read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
+      fchmod(store->lock_fd, store->file_mode) != 0)
+    return fail(store, errno, "chmod", "LOCK");
+  return BCS_OK;
+}
+
+static bool read_users(bcs_store *store, struct users *out) {
+  return pread(store->lock_fd, out, sizeof *out, USERS_AT) == (ssize_t)sizeof *out &&
+         memcmp(out->magic, users_magic, sizeof users_magic) == 0;
+}
+
+static bcs_status write_users(bcs_store *store) {
+  struct users users = {.pid_namespace = bcsi_pid_namespace()};
+  memcpy(users.magic, users_magic, sizeof users_magic);
+  memcpy(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
+  ssize_t n = pwrite(store->lock_fd, &users, sizeof users, USERS_AT);
+  if (n != (ssize_t)sizeof users) return fail(store, n < 0 ? errno : ENOSPC, "write", "LOCK");
+  return BCS_OK;
+}
+
+static bcs_status other_namespace(bcs_store *store) {
+  return bcsi_fail(BCS_OTHER_NAMESPACE, 0, "open", store->info.path,
+                   "processes of one pid namespace may share it; end the others, or run in their namespace");
+}
+
+/* ---- the folders */
+
+static bcs_status open_folders(bcs_store *store, bool create) {
+  struct { const char *name; int *fd; } folders[] = {
+    {"blobs", &store->blobs_fd}, {"staging", &store->staging_fd}, {"quarantine", &store->quarantine_fd}};
+  char shown[4300];
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    bcsi_join(store->info.path, folders[i].name, shown, sizeof shown);
+    bcs_status status = bcsi_open_folder(store->root_fd, folders[i].name, shown,
+                                         store->options.read_only ? 0777 : store->directory_mode, create,
+                                         folders[i].fd);
+    if (status != BCS_OK) return status;
+  }
+  int index_fd;
+  bcsi_join(store->info.path, "index", shown, sizeof shown);
+  bcs_status status = bcsi_open_folder(store->root_fd, "index", shown,
+                                       store->options.read_only ? 0777 : store->directory_mode, create, &index_fd);
+  if (status == BCS_OK) close(index_fd);
+  return status;
+}
+
+/* Only the newest index that was set aside is kept. */
+static void drop_older_indexes(bcs_store *store) {
+  int fd = openat(store->quarantine_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+  if (!folder) {
+    if (fd >= 0) close(fd);
+    return;
+  }
+  struct dirent *item;
+  while ((item = readdir(folder)) != NULL) {
+    if (strncmp(item->d_name, "index.", 6) != 0) continue;
+    int old = openat(store->quarantine_fd, item->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (old < 0) continue;
+    (void)unlinkat(old, "data.mdb", 0);
+    (void)unlinkat(old, "lock.mdb", 0);
+    close(old);
+    (void)unlinkat(store->quarantine_fd, item->d_name, AT_REMOVEDIR); /* stays when something unknown is in it */
+  }
+  closedir(folder);
+}
+
+bcs_status bcsi_index_set_aside(bcs_store *store) {
+  char kept[64], shown[4300];
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(kept, sizeof kept, "index.%lld%09ld", (long long)now.tv_sec, now.tv_nsec);
+  drop_older_indexes(store);
+  bcsi_join(store->info.path, "index", shown, sizeof shown);
+  if (renameat(store->root_fd, "index", store->quarantine_fd, kept) != 0 && errno != ENOENT)
+    return bcsi_fail_errno(errno, "set aside", shown);
+  int fd;
+  bcs_status status = bcsi_open_folder(store->root_fd, "index", shown, store->directory_mode, true, &fd);
+  if (status == BCS_OK) close(fd);
+  store->info.index_set_aside = true;
+  return status;
+}
+
+/* ---- the order of opening */
+
+/* Read-only: nothing is made. Where a reader cannot be registered (lock.mdb not writable), the open holds byte 0 so that
+ * nobody begins to write while it scans, and is refused when somebody already may. */
+static bcs_status open_read_only(bcs_store *store) {
+  char text[256], path[4300];
+  size_t count;
+  bcs_status status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+  if (status == BCS_NOT_FOUND) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
+  bcs_durability durability;
+  if (status == BCS_OK) status = parse_format(store, text, &durability);
+  if (status == BCS_OK) status = open_lock(store, false);
+  if (status == BCS_OK) status = open_folders(store, false);
+  if (status != BCS_OK) return status;
+  store->durable = durability == BCS_DURABLE;
+  bcsi_join(store->info.path, "index/lock.mdb", path, sizeof path);
+  bool registers = access(path, W_OK) == 0;
+  status = bcsi_lock(store->lock_fd, BCSI_LOCK_OPEN, false, registers, store->info.path);
+  if (status == BCS_BUSY) return bcsi_fail(BCS_IN_USE, 0, "open", store->info.path, NULL);
+  if (status != BCS_OK) return status;
+  bool others = bcsi_locked_by_other(store->lock_fd, BCSI_LOCK_USE);
+  struct users users;
+  bool known = read_users(store, &users);
+  if (others && known && users.pid_namespace != bcsi_pid_namespace()) return other_namespace(store);
+  if (!registers) {
+    if (others) return bcsi_fail(BCS_IN_USE, 0, "open", store->info.path, NULL);
+    store->info.unlocked = true;
+    return BCS_OK; /* byte 0 stays locked, shared, until the store is shut */
+  }
+  if (!others && !store->durable && known && strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) != 0)
+    return bcsi_fail(BCS_CORRUPT, 0, "open", store->info.path,
+                     "the machine was started anew since it was used; open it for writing once (for example: put)");
+  return bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
+}
+
+static bcs_status open_index_and_slots(bcs_store *store, bool alone, bool other_boot) {
+  bool damaged = false;
+  bcs_status status = bcsi_index_open(store, &damaged);
+  if (status != BCS_OK && damaged && alone && !store->options.read_only) {
+    bcsi_index_close(store);
+    status = bcsi_index_set_aside(store);
+    if (status == BCS_OK) status = bcsi_index_open(store, &damaged);
+  }
+  if (status != BCS_OK) return status;
+  return bcsi_slots_open(store, alone, other_boot, &store->info.slots_rebuilt);
+}
+
+bcs_status bcsi_layout_create(bcs_store *store) {
+  if (store->options.read_only) {
+    bcs_status status = open_read_only(store);
+    if (status == BCS_OK) status = open_index_and_slots(store, false, false);
+    if (status == BCS_OK && !store->info.unlocked) bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
+    return status;
+  }
+  bool has_format, foreign;
+  char name[104], cause[160];
+  bcs_status status = foreign_contents(store, &has_format, &foreign, name, sizeof name);
+  if (status != BCS_OK) return status;
+  if (!has_format && foreign) {
+    snprintf(cause, sizeof cause, "it has no FORMAT, and holds \"%s\"; name an empty directory", name);
+    return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, cause);
+  }
+  char text[256];
+  size_t count;
+  bcs_durability recorded = BCS_CHECKPOINTED;
+  if (has_format) { /* looked at before anything is locked or made: a directory of another version stays untouched */
+    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+    if (status == BCS_OK) status = parse_format(store, text, &recorded);
+    if (status != BCS_OK) return status;
+  } else if (!store->options.create) {
+    return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
+  }
+  status = open_lock(store, true);
+  if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_OPEN, true, true, store->info.path);
+  if (status != BCS_OK) return status;
+  bool alone = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, true, false, store->info.path) == BCS_OK;
+
+  status = foreign_contents(store, &has_format, &foreign, name, sizeof name); /* again, under the lock */
+  if (status == BCS_OK && has_format) {
+    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+    if (status == BCS_OK) status = parse_format(store, text, &recorded);
+  }
+  if (status != BCS_OK) return status;
+  bcs_durability wanted = store->options.durability;
+  if (has_format && wanted != BCS_AS_RECORDED && wanted != recorded) {
+    snprintf(cause, sizeof cause, "it was created %s; open it so, or make another directory",
+             recorded == BCS_DURABLE ? "durable" : "checkpointed");
+    return bcsi_fail(BCS_DURABILITY, 0, "open", store->info.path, cause);
+  }
+  store->durable = has_format ? recorded == BCS_DURABLE : wanted == BCS_DURABLE;
+
+  struct users users;
+  bool known = read_users(store, &users);
+  if (!alone && known && users.pid_namespace != bcsi_pid_namespace()) return other_namespace(store);
+  status = open_folders(store, true);
+  if (status != BCS_OK) return status;
+  /* LOCK says who used it last; a directory whose LOCK was lost may be of any boot. */
+  bool other_boot = alone && has_format && !(known && strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0);
+  if (other_boot && !store->durable) {
+    status = bcsi_index_set_aside(store);
+    if (status != BCS_OK) return status;
+  }
+  status = open_index_and_slots(store, alone, other_boot);
+  if (status == BCS_OK && alone) status = write_users(store);
+  if (status == BCS_OK && !has_format) status = write_format(store);
+  if (status == BCS_OK) status = bcsi_staging_sweep(store);
+  if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
+  bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
+  return status;
+}

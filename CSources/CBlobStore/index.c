@@ -1,0 +1,384 @@
+/* The LMDB environment: opening, its readers, growth and replacement.
+ *
+ * Trees: `entries` key hash → record; `digests` first 16 bytes of a digest → key hashes (fixed-size duplicates, none of
+ * the user's data); `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking;
+ * `free` slot lines that are free; `meta` the totals.
+ *
+ * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
+ * a reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
+ * MDB_PANIC after a failed meta page write) closes the gate, waits until no reader is owned, does it, and opens the
+ * gate: LMDB itself does not check for readers in mdb_env_set_mapsize (lmdb.h). */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_DONTDUMP
+#define MADV_DONTDUMP 16
+#endif
+
+enum { MAX_READERS = 8192 /* of all processes; 64 bytes each in lock.mdb */ };
+static const uint64_t default_map_size = UINT64_C(1) << 38; /* 256 GiB of address space */
+static const uint64_t largest_map_size = UINT64_C(1) << 45;
+static const char totals_key[] = "totals";
+
+_Static_assert(MDB_VERSION_FULL < MDB_VERINT(1, 0, 0), "LMDB 0.9 is what this code was tested with");
+
+static bcs_status fail(bcs_store *store, int rc, const char *operation) {
+  return bcsi_fail_lmdb(rc, operation, store->index.path);
+}
+
+/* ---- totals */
+
+bcs_status bcsi_totals_get(bcs_store *store, MDB_txn *txn, bcsi_totals *out) {
+  MDB_val key = {sizeof totals_key - 1, (void *)(uintptr_t)totals_key}, value;
+  int rc = mdb_get(txn, store->index.meta, &key, &value);
+  if (rc != 0) return fail(store, rc, "read totals");
+  if (value.mv_size != sizeof *out) return bcsi_fail(BCS_CORRUPT, 0, "read totals", store->index.path, NULL);
+  memcpy(out, value.mv_data, sizeof *out);
+  return BCS_OK;
+}
+
+int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
+  MDB_val key = {sizeof totals_key - 1, (void *)(uintptr_t)totals_key};
+  MDB_val value = {sizeof *totals, (void *)(uintptr_t)totals};
+  return mdb_put(txn, store->index.meta, &key, &value, 0);
+}
+
+/* ---- opening */
+
+static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
+  bcsi_index *index = &store->index;
+  int rc = mdb_dbi_open(txn, "entries", create, &index->entries);
+  if (rc == 0) rc = mdb_dbi_open(txn, "digests", create | MDB_DUPSORT | MDB_DUPFIXED, &index->digests);
+  if (rc == 0) rc = mdb_dbi_open(txn, "blobs", create, &index->blobs);
+  if (rc == 0) rc = mdb_dbi_open(txn, "trash", create, &index->trash);
+  if (rc == 0) rc = mdb_dbi_open(txn, "free", create, &index->free_slots);
+  if (rc == 0) rc = mdb_dbi_open(txn, "meta", create, &index->meta);
+  return rc;
+}
+
+static int make_trees(bcs_store *store) {
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->index.env, NULL, 0, &txn);
+  if (rc != 0) return rc;
+  rc = open_trees(store, txn, MDB_CREATE);
+  if (rc == 0) {
+    MDB_val key = {sizeof totals_key - 1, (void *)(uintptr_t)totals_key}, value;
+    rc = mdb_get(txn, store->index.meta, &key, &value);
+    if (rc == MDB_NOTFOUND) {
+      bcsi_totals totals = {0};
+      if (getrandom(totals.store_id, sizeof totals.store_id, 0) != (ssize_t)sizeof totals.store_id) rc = errno;
+      else rc = bcsi_totals_put(store, txn, &totals);
+    }
+  }
+  if (rc != 0) {
+    mdb_txn_abort(txn);
+    return rc;
+  }
+  return mdb_txn_commit(txn);
+}
+
+/* The index is address space, not memory: it has no place in core files (core(5)). LMDB does not tell where it mapped
+ * its file, the kernel does. */
+static void leave_out_of_core_files(bcs_store *store) {
+  char data[4300], line[4600];
+  bcsi_join(store->index.path, "data.mdb", data, sizeof data);
+  FILE *maps = fopen("/proc/self/maps", "re");
+  if (!maps) return;
+  while (fgets(line, sizeof line, maps)) {
+    unsigned long from, to;
+    if (strstr(line, data) && sscanf(line, "%lx-%lx", &from, &to) == 2)
+      (void)madvise((void *)from, to - from, MADV_DONTDUMP);
+  }
+  fclose(maps);
+}
+
+/* The page that the newest meta page names last must be there: reading behind the file's end is SIGBUS. */
+static bool is_whole(bcs_store *store) {
+  MDB_envinfo info;
+  MDB_stat stat_of;
+  struct stat st;
+  char data[4300];
+  bcsi_join(store->index.path, "data.mdb", data, sizeof data);
+  if (mdb_env_info(store->index.env, &info) != 0 || mdb_env_stat(store->index.env, &stat_of) != 0) return false;
+  return stat(data, &st) == 0 && (uint64_t)st.st_size >= ((uint64_t)info.me_last_pgno + 1) * stat_of.ms_psize;
+}
+
+static int open_environment(bcs_store *store) {
+  bcsi_index *index = &store->index;
+  int rc = mdb_env_create(&index->env);
+  if (rc != 0) return rc;
+  if (rc == 0) rc = mdb_env_set_maxdbs(index->env, 16);
+  if (rc == 0) rc = mdb_env_set_maxreaders(index->env, MAX_READERS);
+  if (rc == 0) rc = mdb_env_set_mapsize(index->env, index->map_size);
+  if (rc == 0) rc = mdb_env_open(index->env, index->path, index->flags, store->file_mode);
+  if (rc == 0) {
+    MDB_envinfo info;
+    rc = mdb_env_info(index->env, &info); /* LMDB raises a map that is smaller than the data */
+    if (rc == 0) index->map_size = info.me_mapsize;
+  }
+  if (rc != 0) {
+    mdb_env_close(index->env);
+    index->env = NULL;
+  }
+  return rc;
+}
+
+/* umask must not narrow what was configured, nor an old file be wider. By name: closing a descriptor of lock.mdb would
+ * give up the fcntl lock that LMDB holds on it. */
+static bcs_status set_modes(bcs_store *store) {
+  static const char *names[] = {"data.mdb", "lock.mdb"};
+  for (int i = 0; i < 2; i++) {
+    char path[4300];
+    struct stat st;
+    bcsi_join(store->index.path, names[i], path, sizeof path);
+    if (lstat(path, &st) != 0) return bcsi_fail_errno(errno, "stat", path);
+    if ((st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() && chmod(path, store->file_mode) != 0)
+      return bcsi_fail_errno(errno, "chmod", path);
+  }
+  return BCS_OK;
+}
+
+static bool links_in_the_way(bcs_store *store, bcs_status *status) {
+  static const char *names[] = {"data.mdb", "lock.mdb"};
+  for (int i = 0; i < 2; i++) {
+    char path[4300];
+    struct stat st;
+    bcsi_join(store->index.path, names[i], path, sizeof path);
+    if (lstat(path, &st) != 0) continue;
+    if (S_ISLNK(st.st_mode)) *status = bcsi_fail(BCS_SYMLINK, 0, "open", path, NULL);
+    else if (!S_ISREG(st.st_mode)) *status = bcsi_fail(BCS_NOT_A_CACHE, 0, "open", path, "it is not a regular file");
+    else continue;
+    return true;
+  }
+  return false;
+}
+
+bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
+  bcsi_index *index = &store->index;
+  bool read_only = store->options.read_only;
+  *damaged = false;
+  bcsi_join(store->info.path, "index", index->path, sizeof index->path);
+  bcs_status status = BCS_OK;
+  if (links_in_the_way(store, &status)) return status;
+  index->map_size = store->options.initial_map_size ? store->options.initial_map_size : default_map_size;
+  index->flags = MDB_NOTLS | MDB_NORDAHEAD;
+  if (read_only) index->flags |= MDB_RDONLY;
+  else if (!store->durable) index->flags |= MDB_NOSYNC;
+  if (store->info.unlocked) index->flags |= MDB_NOLOCK;
+
+  int rc = bcsi_fault("index-open");
+  if (rc == 0) rc = open_environment(store);
+  if (rc != 0) {
+    status = fail(store, rc, "open index");
+    *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
+    return status;
+  }
+  if (!is_whole(store)) {
+    *damaged = true;
+    return bcsi_fail(BCS_CORRUPT, 0, "open index", index->path, "the file is shorter than its newest meta page says");
+  }
+  if (!read_only) {
+    int dead;
+    (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
+    rc = make_trees(store);
+  } else {
+    MDB_txn *txn;
+    rc = mdb_txn_begin(index->env, NULL, MDB_RDONLY, &txn);
+    if (rc == 0) {
+      rc = open_trees(store, txn, 0);
+      if (rc == 0) rc = mdb_txn_commit(txn); /* keeps the handles */
+      else mdb_txn_abort(txn);
+    }
+  }
+  if (rc != 0) {
+    status = fail(store, rc, "open index");
+    *damaged = status == BCS_CORRUPT || rc == MDB_INCOMPATIBLE || rc == MDB_NOTFOUND || rc == MDB_BAD_TXN;
+    return status;
+  }
+  leave_out_of_core_files(store);
+  return read_only ? BCS_OK : set_modes(store);
+}
+
+
+static void abort_readers(bcsi_index *index) {
+  for (int i = 0; i < BCSI_READERS; i++) {
+    if (index->readers[i].txn) mdb_txn_abort(index->readers[i].txn);
+    index->readers[i].txn = NULL;
+  }
+}
+
+void bcsi_index_close(bcs_store *store) {
+  if (!store->index.env) return;
+  abort_readers(&store->index);
+  mdb_env_close(store->index.env);
+  store->index.env = NULL;
+}
+
+/* ---- readers */
+
+static void pause_a_moment(int round) {
+  if (round < 64) {
+    sched_yield();
+  } else {
+    struct timespec moment = {0, 50000};
+    nanosleep(&moment, NULL);
+  }
+}
+
+static bcsi_reader *claim(bcsi_index *index) {
+  static _Atomic unsigned threads;
+  static _Thread_local unsigned mine;
+  if (mine == 0) mine = atomic_fetch_add(&threads, 1) + 1;
+  for (unsigned i = 0; i < BCSI_READERS; i++) {
+    bcsi_reader *reader = &index->readers[(mine + i) % BCSI_READERS];
+    uint32_t free_value = 0;
+    if (atomic_load_explicit(&reader->busy, memory_order_relaxed) == 0 &&
+        atomic_compare_exchange_strong(&reader->busy, &free_value, 1))
+      return reader;
+  }
+  return NULL;
+}
+
+static int renew(bcs_store *store, bcsi_reader *reader) {
+  if (reader->txn) {
+    int rc = mdb_txn_renew(reader->txn);
+    if (rc == 0) return 0;
+    mdb_txn_abort(reader->txn);
+    reader->txn = NULL;
+    if (rc != EINVAL && rc != MDB_BAD_RSLOT) return rc;
+  }
+  int rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &reader->txn);
+  if (rc == MDB_READERS_FULL) {
+    int dead;
+    rc = mdb_reader_check(store->index.env, &dead);
+    if (rc == 0) rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &reader->txn);
+  }
+  if (rc != 0) reader->txn = NULL;
+  return rc;
+}
+
+static void wait_for_readers(bcsi_index *index) {
+  for (int i = 0; i < BCSI_READERS; i++)
+    for (int round = 0; atomic_load(&index->readers[i].busy) != 0; round++) pause_a_moment(round);
+}
+
+/* One at a time may hold the gate closed. */
+static bool close_gate(bcsi_index *index) {
+  for (int round = 0;; round++) {
+    int open = BCSI_GATE_OPEN;
+    if (atomic_compare_exchange_strong(&index->gate, &open, BCSI_GATE_PAUSED)) break;
+    if (open == BCSI_GATE_SHUT) return false;
+    pause_a_moment(round);
+  }
+  wait_for_readers(index);
+  return true;
+}
+static void open_gate(bcsi_index *index) {
+  int paused = BCSI_GATE_PAUSED;
+  (void)atomic_compare_exchange_strong(&index->gate, &paused, BCSI_GATE_OPEN);
+}
+
+static bcs_status reopen(bcs_store *store) {
+  abort_readers(&store->index);
+  mdb_env_close(store->index.env);
+  int rc = open_environment(store);
+  if (rc == 0) {
+    MDB_txn *txn;
+    rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
+    if (rc == 0) {
+      rc = open_trees(store, txn, 0);
+      if (rc == 0) rc = mdb_txn_commit(txn);
+      else mdb_txn_abort(txn);
+    }
+  }
+  return rc == 0 ? BCS_OK : fail(store, rc, "reopen index");
+}
+
+/* What a begin or a renewal can ask for: take over another process's growth, or replace a broken environment. */
+static bcs_status mend(bcs_store *store, int rc) {
+  bcsi_index *index = &store->index;
+  if (!close_gate(index)) return bcsi_fail(BCS_CLOSED, 0, "read", index->path, NULL);
+  bcs_status status = BCS_OK;
+  if (!index->env) {
+    status = reopen(store);
+  } else if (rc == MDB_MAP_RESIZED) {
+    int set = mdb_env_set_mapsize(index->env, 0);
+    MDB_envinfo info;
+    if (set == 0 && mdb_env_info(index->env, &info) == 0) index->map_size = info.me_mapsize;
+    if (set != 0) status = fail(store, set, "adopt map size");
+    leave_out_of_core_files(store);
+  } else if (rc == MDB_PANIC || rc == MDB_BAD_TXN) {
+    status = reopen(store);
+  } else {
+    status = fail(store, rc, "begin");
+  }
+  open_gate(index);
+  return status;
+}
+
+bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out) {
+  bcsi_index *index = &store->index;
+  int mended = 0;
+  for (int round = 0;; round++) {
+    bcsi_reader *reader = claim(index);
+    if (!reader) {
+      pause_a_moment(round);
+      continue;
+    }
+    int gate = atomic_load(&index->gate);
+    if (gate == BCSI_GATE_OPEN) {
+      int rc = index->env ? renew(store, reader) : MDB_PANIC;
+      if (rc == 0) {
+        *out = reader;
+        return BCS_OK;
+      }
+      atomic_store(&reader->busy, 0);
+      if (mended++ == 4) return fail(store, rc, "begin");
+      bcs_status status = mend(store, rc);
+      if (status != BCS_OK) return status;
+      continue;
+    }
+    atomic_store(&reader->busy, 0);
+    if (gate == BCSI_GATE_SHUT) return bcsi_fail(BCS_CLOSED, 0, "read", store->info.path, NULL);
+    pause_a_moment(round);
+  }
+}
+
+void bcsi_reader_leave(bcsi_reader *reader) {
+  mdb_txn_reset(reader->txn);
+  atomic_store_explicit(&reader->busy, 0, memory_order_release);
+}
+
+/* ---- the writer's side */
+
+bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
+  for (int mended = 0;; mended++) {
+    int rc = store->index.env ? mdb_txn_begin(store->index.env, NULL, 0, out) : MDB_PANIC;
+    if (rc == 0) return BCS_OK;
+    if (mended == 4 || (rc != MDB_MAP_RESIZED && rc != MDB_PANIC)) return fail(store, rc, "begin");
+    bcs_status status = mend(store, rc);
+    if (status != BCS_OK) return status;
+  }
+}
+
+/* Doubles the map. Who calls holds the write lock and no transaction. */
+bcs_status bcsi_index_grow(bcs_store *store) {
+  bcsi_index *index = &store->index;
+  if (index->map_size >= largest_map_size) return bcsi_fail(BCS_NO_SPACE, MDB_MAP_FULL, "grow index", index->path, NULL);
+  if (!close_gate(index)) return bcsi_fail(BCS_CLOSED, 0, "grow index", index->path, NULL);
+  int rc = mdb_env_set_mapsize(index->env, index->map_size * 2);
+  if (rc == 0) index->map_size *= 2;
+  leave_out_of_core_files(store);
+  open_gate(index);
+  return rc == 0 ? BCS_OK : fail(store, rc, "grow index");
+}

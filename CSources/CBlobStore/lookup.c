@@ -1,0 +1,341 @@
+/* Lookups: a reader, one search, the slot, the body. No lock of a writer, no write transaction, nothing written but a
+ * slot's access word and counters. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RETRIES = 4, PAGE = 4096 };
+
+/* ---- what was verified: a mark for each line, of this process and since it opened the store. A mark is the record's
+ * generation and, for a file, what stat says of it: a file that was touched from outside is verified again. */
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+  h ^= v + UINT64_C(0x9E3779B97F4A7C15) + (h << 6) + (h >> 2);
+  return h * UINT64_C(0xBF58476D1CE4E5B9);
+}
+
+uint32_t bcsi_mark_of(const bcs_record *record, const bcsi_identity *file) {
+  uint64_t h = mix(0, record->generation);
+  if (file) h = mix(mix(mix(h, file->inode), (uint64_t)file->change_ns), file->device);
+  return (uint32_t)(h >> 32) | 1;
+}
+
+static bool is_marked(bcs_store *store, const bcs_record *record, uint32_t mark) {
+  if (store->options.verification == BCS_VERIFY_NEVER) return true;
+  if (store->options.verification == BCS_VERIFY_ALWAYS || record->slot >= BCSI_MAX_LINES) return false;
+  return atomic_load_explicit(&store->marks[record->slot], memory_order_relaxed) == mark;
+}
+
+static void set_mark(bcs_store *store, const bcs_record *record, uint32_t mark) {
+  if (record->slot < BCSI_MAX_LINES)
+    atomic_store_explicit(&store->marks[record->slot], mark, memory_order_relaxed);
+}
+
+static void tell_damage(bcs_damage *damage, const bcs_record *record, const struct stat *st) {
+  memset(damage, 0, sizeof *damage);
+  memcpy(damage->key_hash, record->key_hash, BCS_HASH_SIZE);
+  memcpy(damage->digest, record->digest, BCS_DIGEST_SIZE);
+  damage->generation = record->generation;
+  damage->is_file = record->is_file;
+  if (st) {
+    bcsi_identity identity;
+    bcsi_identify(st, &identity);
+    damage->device = identity.device;
+    damage->inode = identity.inode;
+    damage->change_ns = identity.change_ns;
+  }
+}
+
+static bool has_digest(const void *bytes, size_t count, const uint8_t digest[BCS_DIGEST_SIZE]) {
+  uint8_t found[BCS_DIGEST_SIZE];
+  return bcs_digest(bytes, count, found) == BCS_OK && memcmp(found, digest, BCS_DIGEST_SIZE) == 0;
+}
+
+/* ---- counting: the reader's own words, and the stripe that other processes see */
+
+static void count_access(bcs_store *store, bcsi_reader *reader, bool hit) {
+  _Atomic uint64_t *own = hit ? &reader->hits : &reader->misses;
+  atomic_store_explicit(own, atomic_load_explicit(own, memory_order_relaxed) + 1, memory_order_relaxed);
+  _Atomic uint64_t *stripe = bcsi_slots_stripe(store, store->stripe_base + (unsigned)(reader - store->index.readers));
+  if (stripe) atomic_fetch_add_explicit(stripe + (hit ? 0 : 1), 1, memory_order_relaxed);
+}
+
+/* ---- bodies */
+
+/* An inline body, inside the read transaction. */
+static bcs_status give_inline(bcs_store *store, bcsi_record *record, uint32_t flags, bcs_damage *damage,
+                              bcs_body *body) {
+  uint32_t mark = bcsi_mark_of(&record->view, NULL);
+  if (!is_marked(store, &record->view, mark)) {
+    if ((flags & BCS_LOOKUP_QUICK) && record->view.size > BCSI_QUICK_MAX) return BCS_WOULD_BLOCK;
+    if (record->view.size > PAGE) { /* not read before: the pages come in one request, not one by one */
+      uintptr_t from = (uintptr_t)record->body & ~(uintptr_t)(PAGE - 1);
+      (void)madvise((void *)from, (size_t)((uintptr_t)record->body + record->view.size - from), MADV_WILLNEED);
+    }
+    if (!bcsi_record_sealed(record) || !has_digest(record->body, (size_t)record->view.size, record->view.digest)) {
+      tell_damage(damage, &record->view, NULL);
+      return BCS_DAMAGED;
+    }
+    set_mark(store, &record->view, mark);
+  }
+  memset(body, 0, sizeof *body);
+  body->bytes = record->body;
+  body->count = (size_t)record->view.size;
+  return BCS_OK;
+}
+
+/* A file's body, outside of any transaction: `record` is a copy. BCS_MISS: there is no file. */
+static bcs_status give_file(bcs_store *store, bcsi_record *record, uint32_t flags, bcs_damage *damage,
+                            bcs_body *body) {
+  int fd;
+  struct stat st;
+  bcs_status status = bcsi_blob_open(store, record->view.digest, &fd, &st);
+  if (status == BCS_DAMAGED || status == BCS_MISS) tell_damage(damage, &record->view, NULL);
+  if (status != BCS_OK) return status;
+  bcsi_identity identity;
+  bcsi_identify(&st, &identity);
+  uint32_t mark = bcsi_mark_of(&record->view, &identity);
+  bool marked = is_marked(store, &record->view, mark);
+  if ((uint64_t)st.st_size != record->view.size) {
+    tell_damage(damage, &record->view, &st);
+    status = BCS_DAMAGED;
+  } else if (!marked && (flags & BCS_LOOKUP_QUICK) && record->view.size > BCSI_QUICK_MAX) {
+    status = BCS_WOULD_BLOCK;
+  } else {
+    char shown[4300];
+    bcsi_blob_shown(store, record->view.digest, shown, sizeof shown);
+    status = bcsi_blob_read(fd, record->view.size, true, shown, body);
+    if (status == BCS_DAMAGED) tell_damage(damage, &record->view, &st);
+    if (status == BCS_OK) {
+      body->device = identity.device;
+      body->inode = identity.inode;
+      if (!marked) {
+        if (!bcsi_record_sealed(record) || !has_digest(body->bytes, body->count, record->view.digest)) {
+          bcs_release_body(body);
+          tell_damage(damage, &record->view, &st);
+          status = BCS_DAMAGED;
+        } else {
+          set_mark(store, &record->view, mark);
+        }
+      }
+    }
+  }
+  close(fd);
+  return status;
+}
+
+/* ---- the search */
+
+typedef struct search {
+  bcs_store *store;
+  const uint8_t *key_hash;
+  const void *key; /* NULL: whatever key has this hash */
+  size_t key_count;
+  int64_t now_ms;
+  uint32_t flags;
+  bcs_found found;
+  void *context;
+  bcs_damage *damage;
+} search;
+
+static int get(bcs_store *store, MDB_txn *txn, const uint8_t *key_hash, MDB_val *value) {
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
+  return mdb_get(txn, store->index.entries, &key, value);
+}
+
+/* Ends the transaction before the file is opened, so the record is copied; small ones into `small`. */
+static bcs_status give_copy(search *s, bcsi_reader *reader, const MDB_val *value, bcsi_record *record, bool *miss) {
+  uint8_t small[2048], *copy = small;
+  if (value->mv_size > sizeof small && !(copy = malloc(value->mv_size))) {
+    bcsi_reader_leave(reader);
+    return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", s->store->info.path, NULL);
+  }
+  int64_t access = record->view.access_ms;
+  uint32_t hits = record->view.hits;
+  memcpy(copy, value->mv_data, value->mv_size);
+  bcsi_record_decode(copy, value->mv_size, record);
+  record->view.access_ms = access;
+  record->view.hits = hits;
+  bcsi_reader_leave(reader);
+  bcs_body body = {0};
+  bcs_status status = give_file(s->store, record, s->flags, s->damage, &body);
+  *miss = status == BCS_MISS;
+  if (status == BCS_OK) {
+    s->found(s->context, &record->view, &body);
+    bcs_release_body(&body);
+  }
+  if (copy != small) free(copy);
+  return status;
+}
+
+/* One look. *again: the file was gone, which an eviction in between explains; look again. */
+static bcs_status look(search *s, bool *again) {
+  bcs_store *store = s->store;
+  bcsi_reader *reader;
+  *again = false;
+  bcs_status status = bcsi_reader_enter(store, &reader);
+  if (status != BCS_OK) return status;
+  MDB_val value;
+  bcsi_record record;
+  int rc = get(store, reader->txn, s->key_hash, &value);
+  bool touch = (s->flags & BCS_LOOKUP_TOUCH) != 0;
+  status = BCS_MISS;
+  if (rc == 0) {
+    if (!bcsi_record_decode(value.mv_data, value.mv_size, &record)) {
+      memset(s->damage, 0, sizeof *s->damage);
+      memcpy(s->damage->key_hash, s->key_hash, BCS_HASH_SIZE);
+      status = BCS_DAMAGED;
+    } else if (!s->key || (record.view.key_count == s->key_count &&
+                           (s->key_count == 0 || memcmp(record.view.key, s->key, s->key_count) == 0))) {
+      status = BCS_OK;
+    }
+  } else if (rc != MDB_NOTFOUND) {
+    status = bcsi_fail_lmdb(rc, "read", store->index.path);
+  }
+  if (status == BCS_OK) {
+    memcpy(record.view.key_hash, s->key_hash, BCS_HASH_SIZE);
+    bcsi_slots_read_access(store, &record.view);
+    if ((s->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, s->now_ms)) status = BCS_MISS;
+  }
+  if (status != BCS_OK) {
+    if (touch) count_access(store, reader, false);
+    bcsi_reader_leave(reader);
+    return status;
+  }
+  if (s->flags & BCS_LOOKUP_METADATA) {
+    s->found(s->context, &record.view, NULL);
+    bcsi_reader_leave(reader);
+    return BCS_OK;
+  }
+  bool expired = touch && bcs_is_expired(&record.view, s->now_ms);
+  if (record.view.is_file) {
+    bool miss;
+    status = give_copy(s, reader, &value, &record, &miss);
+    *again = miss;
+    /* The reader is somebody else's by now: its counters are only ever added to, and a lost count does no harm. */
+    if (touch && (status == BCS_OK || status == BCS_DAMAGED)) count_access(store, reader, status == BCS_OK);
+    if (touch && status == BCS_OK && !expired) bcsi_slots_touch(store, &record.view, s->now_ms);
+    return status;
+  }
+  bcs_body body;
+  status = give_inline(store, &record, s->flags, s->damage, &body);
+  if (status == BCS_OK) {
+    if (touch) {
+      count_access(store, reader, true);
+      if (!expired) bcsi_slots_touch(store, &record.view, s->now_ms);
+    }
+    s->found(s->context, &record.view, &body);
+  } else if (touch && status == BCS_DAMAGED) {
+    count_access(store, reader, false);
+  }
+  bcsi_reader_leave(reader);
+  return status;
+}
+
+static bcs_status look_until_settled(search *s) {
+  bool again;
+  bcs_status status = BCS_MISS;
+  for (int i = 0; i < RETRIES; i++) {
+    status = look(s, &again);
+    if (!again) return status;
+  }
+  return BCS_DAMAGED; /* the row stays and its file is not there: *damage names it */
+}
+
+static bcs_status check_forked(bcs_store *store) {
+  if (store->fork_epoch == atomic_load_explicit(&bcsi_fork_epoch, memory_order_relaxed)) return BCS_OK;
+  return bcsi_fail(BCS_FORKED, 0, "read", store->info.path, NULL);
+}
+
+bcs_status bcs_lookup(bcs_store *store, const void *key, size_t key_count, int64_t now_ms, uint32_t flags,
+                      bcs_found found, void *context, bcs_damage *damage) {
+  uint8_t hash[BCS_HASH_SIZE];
+  bcs_status status = check_forked(store);
+  if (status == BCS_OK) status = bcsi_key_hash(key, key_count, hash);
+  if (status != BCS_OK) return status;
+  search s = {store, hash, key ? key : "", key_count, now_ms, flags, found, context, damage};
+  return look_until_settled(&s);
+}
+
+bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms, uint32_t flags,
+                             bcs_found found, void *context, bcs_damage *damage) {
+  enum { CANDIDATES = 16 };
+  bcs_status status = check_forked(store);
+  if (status != BCS_OK) return status;
+  bcsi_reader *reader;
+  status = bcsi_reader_enter(store, &reader);
+  if (status != BCS_OK) return status;
+  uint8_t hashes[CANDIDATES][BCS_HASH_SIZE];
+  int count = 0;
+  MDB_cursor *cursor;
+  int rc = mdb_cursor_open(reader->txn, store->index.digests, &cursor);
+  if (rc == 0) {
+    MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value;
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY);
+    while (rc == 0 && count < CANDIDATES) {
+      MDB_val row;
+      bcsi_record record;
+      /* The first 16 bytes were enough to come here; the record tells the whole digest, and whether it is fresh. */
+      if (value.mv_size == BCS_HASH_SIZE && get(store, reader->txn, value.mv_data, &row) == 0 &&
+          bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
+          memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0) {
+        bcsi_slots_read_access(store, &record.view);
+        if (!(flags & BCS_LOOKUP_FRESH_ONLY) || !bcs_is_expired(&record.view, now_ms))
+          memcpy(hashes[count++], value.mv_data, BCS_HASH_SIZE);
+      }
+      rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP);
+    }
+    mdb_cursor_close(cursor);
+  }
+  if (count == 0 && (flags & BCS_LOOKUP_TOUCH)) count_access(store, reader, false);
+  bcsi_reader_leave(reader);
+  if (rc != 0 && rc != MDB_NOTFOUND) return bcsi_fail_lmdb(rc, "read", store->index.path);
+  status = BCS_MISS;
+  for (int i = 0; i < count; i++) {
+    search s = {store, hashes[i], NULL, 0, now_ms, flags, found, context, damage};
+    status = look_until_settled(&s);
+    if (status != BCS_MISS) return status;
+  }
+  return status;
+}
+
+static void ignore(void *context, const bcs_record *record, bcs_body *body) { (void)context, (void)record, (void)body; }
+
+bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bcs_damage *damage) {
+  bcs_status status = check_forked(store);
+  if (status != BCS_OK) return status;
+  bcsi_reader *reader;
+  status = bcsi_reader_enter(store, &reader);
+  if (status != BCS_OK) return status;
+  MDB_val value;
+  bcsi_record record;
+  int rc = get(store, reader->txn, key_hash, &value);
+  if (rc != 0) {
+    bcsi_reader_leave(reader);
+    return rc == MDB_NOTFOUND ? BCS_MISS : bcsi_fail_lmdb(rc, "read", store->index.path);
+  }
+  bool readable = bcsi_record_decode(value.mv_data, value.mv_size, &record);
+  if (readable) {
+    memcpy(record.view.key_hash, key_hash, BCS_HASH_SIZE);
+    set_mark(store, &record.view, 0); /* so that it is verified now, whatever was before */
+    if (record.view.is_file) {
+      bool miss;
+      search s = {store, key_hash, NULL, 0, 0, 0, ignore, NULL, damage};
+      status = give_copy(&s, reader, &value, &record, &miss);
+      return miss ? BCS_DAMAGED : status;
+    }
+  }
+  if (!readable || !bcsi_record_sealed(&record) ||
+      !has_digest(record.body, (size_t)record.view.size, record.view.digest)) {
+    memset(damage, 0, sizeof *damage);
+    memcpy(damage->key_hash, key_hash, BCS_HASH_SIZE);
+    if (readable) tell_damage(damage, &record.view, NULL);
+    status = BCS_DAMAGED;
+  }
+  bcsi_reader_leave(reader);
+  return status;
+}

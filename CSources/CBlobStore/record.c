@@ -1,0 +1,145 @@
+/* An entry's record: the value of the tree `entries`, whose key is the first 16 bytes of SHA-256(key). Little-endian.
+ *
+ *   offset  bytes  field
+ *        0      1  version, 1
+ *        1      1  flags; bit 0: the body is a file
+ *        2      1  lifetime kind: 0 forever, 1 expires, 2 sliding
+ *        3      1  0
+ *        4      4  length of the key
+ *        8      4  length of the attributes
+ *       12      4  slot: line number in the table
+ *       16      8  generation, even: the line's when this record was committed
+ *       24      8  size of the body
+ *       32      8  written, milliseconds since 1970 (signed, as all times)
+ *       40      8  deadline: when it expires, or for sliding the latest moment (2^63 - 1: none)
+ *       48      8  window: the span the deadline was made from (0: none), or the sliding window
+ *       56      8  0, for what later versions of format 1 add
+ *       64     32  digest: SHA-256 of the body
+ *       96      8  seal: first 8 bytes of SHA-256 over bytes 0..95 with slot and generation as zero, key, attributes
+ *      104      k  key
+ *    104+k      a  attributes
+ *  104+k+a   size  body, unless it is a file
+ *
+ * The key "k" with the attributes "" and the body "hi", stored at 1,000 ms for ever in line 7 at generation 4:
+ *
+ *   01 00 00 00 | 01 00 00 00 | 00 00 00 00 | 07 00 00 00 | 04 00 00 00 00 00 00 00 | 02 00 00 00 00 00 00 00
+ *   e8 03 00 00 00 00 00 00 | ff ff ff ff ff ff ff 7f | 00 × 8 | 00 × 8 | 8f434346 … (SHA-256 of "hi") | seal | 6b | 68 69
+ *
+ * Values in LMDB's leaf pages are aligned to two bytes only, hence the copies. */
+#include "internal.h"
+
+#include <string.h>
+
+enum {
+  AT_VERSION = 0, AT_FLAGS = 1, AT_KIND = 2, AT_KEY_COUNT = 4, AT_ATTRIBUTES_COUNT = 8, AT_SLOT = 12,
+  AT_GENERATION = 16, AT_SIZE = 24, AT_WRITTEN = 32, AT_DEADLINE = 40, AT_WINDOW = 48, AT_DIGEST = 64, AT_SEAL = 96,
+  RECORD_VERSION = 1, FLAG_FILE = 1, SEAL_SIZE = 8,
+};
+_Static_assert(AT_SEAL + SEAL_SIZE == BCSI_RECORD_HEAD, "the field table says 104 bytes");
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "records are little-endian and are read by plain copies"
+#endif
+
+static uint32_t get32(const uint8_t *at) { uint32_t v; memcpy(&v, at, 4); return v; }
+static uint64_t get64(const uint8_t *at) { uint64_t v; memcpy(&v, at, 8); return v; }
+static void put32(uint8_t *at, uint32_t v) { memcpy(at, &v, 4); }
+static void put64(uint8_t *at, uint64_t v) { memcpy(at, &v, 8); }
+
+void bcsi_record_encode_head(uint8_t *out, const bcs_record *record) {
+  memset(out, 0, BCSI_RECORD_HEAD);
+  out[AT_VERSION] = RECORD_VERSION;
+  out[AT_FLAGS] = record->is_file ? FLAG_FILE : 0;
+  out[AT_KIND] = (uint8_t)record->lifetime.kind;
+  put32(out + AT_KEY_COUNT, (uint32_t)record->key_count);
+  put32(out + AT_ATTRIBUTES_COUNT, (uint32_t)record->attributes_count);
+  put64(out + AT_SIZE, record->size);
+  put64(out + AT_WRITTEN, (uint64_t)record->written_ms);
+  put64(out + AT_DEADLINE, (uint64_t)record->lifetime.deadline_ms);
+  put64(out + AT_WINDOW, (uint64_t)record->lifetime.window_ms);
+  memcpy(out + AT_DIGEST, record->digest, BCS_DIGEST_SIZE);
+}
+
+static bcs_status seal_of(const uint8_t *record, size_t key_count, size_t attributes_count, uint8_t out[SEAL_SIZE]) {
+  uint8_t head[AT_SEAL];
+  memcpy(head, record, AT_SEAL);
+  memset(head + AT_SLOT, 0, AT_SIZE - AT_SLOT);
+  uint8_t digest[BCS_DIGEST_SIZE];
+  bcs_status status =
+      bcsi_digest_parts(head, AT_SEAL, record + BCSI_RECORD_HEAD, key_count + attributes_count, digest);
+  if (status == BCS_OK) memcpy(out, digest, SEAL_SIZE);
+  return status;
+}
+
+bcs_status bcsi_record_seal(uint8_t *record, size_t key_count, size_t attributes_count) {
+  return seal_of(record, key_count, attributes_count, record + AT_SEAL);
+}
+
+bool bcsi_record_sealed(const bcsi_record *record) {
+  uint8_t seal[SEAL_SIZE];
+  return seal_of(record->head, record->view.key_count, record->view.attributes_count, seal) == BCS_OK &&
+         memcmp(seal, record->head + AT_SEAL, SEAL_SIZE) == 0;
+}
+
+void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation) {
+  put32(record + AT_SLOT, slot);
+  put64(record + AT_GENERATION, generation);
+}
+
+bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out) {
+  if (count < BCSI_RECORD_HEAD || bytes[AT_VERSION] != RECORD_VERSION || bytes[AT_KIND] > BCS_SLIDING) return false;
+  bcs_record *view = &out->view;
+  size_t key_count = get32(bytes + AT_KEY_COUNT);
+  size_t attributes_count = get32(bytes + AT_ATTRIBUTES_COUNT);
+  if (key_count > BCS_KEY_MAX || attributes_count > BCS_ATTRIBUTES_MAX) return false;
+  size_t head_count = BCSI_RECORD_HEAD + key_count + attributes_count;
+  if (head_count > count) return false;
+  view->is_file = (bytes[AT_FLAGS] & FLAG_FILE) != 0;
+  view->size = get64(bytes + AT_SIZE);
+  if (view->is_file ? count != head_count : view->size != count - head_count) return false;
+  view->generation = get64(bytes + AT_GENERATION);
+  view->slot = get32(bytes + AT_SLOT);
+  view->lifetime.kind = (bcs_lifetime_kind)bytes[AT_KIND];
+  view->written_ms = (int64_t)get64(bytes + AT_WRITTEN);
+  view->lifetime.deadline_ms = (int64_t)get64(bytes + AT_DEADLINE);
+  view->lifetime.window_ms = (int64_t)get64(bytes + AT_WINDOW);
+  memcpy(view->digest, bytes + AT_DIGEST, BCS_DIGEST_SIZE);
+  view->access_ms = view->written_ms;
+  view->hits = 0;
+  view->key = bytes + BCSI_RECORD_HEAD;
+  view->key_count = key_count;
+  view->attributes = view->key + key_count;
+  view->attributes_count = attributes_count;
+  out->head = bytes;
+  out->body = view->is_file ? NULL : view->attributes + attributes_count;
+  return true;
+}
+
+enum { CLOCK_SKEW_MS = 60000 };
+
+static int64_t add_capped(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+/* A time in the future by more than min(lifetime, 60 s) means that the clock was set back since. */
+static bool clock_went_back(int64_t then_ms, int64_t now_ms, int64_t lifetime_ms) {
+  int64_t allowed = lifetime_ms < CLOCK_SKEW_MS ? lifetime_ms : CLOCK_SKEW_MS;
+  return then_ms > now_ms && then_ms - now_ms > allowed;
+}
+
+bool bcs_is_expired(const bcs_record *record, int64_t now_ms) {
+  const bcs_lifetime *lifetime = &record->lifetime;
+  switch (lifetime->kind) {
+    case BCS_FOREVER: return false;
+    case BCS_EXPIRES:
+      if (now_ms >= lifetime->deadline_ms) return true;
+      if (lifetime->window_ms > 0) return clock_went_back(record->written_ms, now_ms, lifetime->window_ms);
+      return clock_went_back(record->written_ms, now_ms, CLOCK_SKEW_MS);
+    case BCS_SLIDING:
+      if (now_ms >= lifetime->deadline_ms) return true;
+      if (now_ms >= add_capped(record->access_ms, lifetime->window_ms)) return true;
+      return clock_went_back(record->written_ms, now_ms, lifetime->window_ms) ||
+             clock_went_back(record->access_ms, now_ms, lifetime->window_ms);
+  }
+  return true;
+}

@@ -1,0 +1,382 @@
+/* The slot table: one line of 64 bytes an entry, in a file that every process maps.
+ *
+ * It is the shared summary of the index: what changes on a read (last access, hits) lives here and nowhere else, and
+ * what a reader must know of a change that another process makes (the generation) is told here first. LMDB stays the
+ * truth: every line can be made anew from `entries`.
+ *
+ * Invariants
+ *  1. Words are changed by plain atomic stores and compare-and-swap; there are no lists and no pointers, so a process
+ *     that dies between two stores leaves every line readable.
+ *  2. Generations only grow. The writer makes a line odd, (g | 1) + 2, before the commit that changes its entry, and
+ *     even, one more, after it. An even generation equal to the record's means: this record is the newest.
+ *  3. Before lines go odd their numbers stand in the mark. A writer that dies leaves the mark and odd lines; the next
+ *     writer reads the records that the mark names and makes their lines even. Until then: slower, never wrong.
+ *  4. A touch carries 16 bits of the generation it was made for, so that a late one cannot extend a reused line.
+ *  5. A line is used only after its blocks are allocated (fallocate): a store into a hole of a full disk is SIGBUS.
+ *     Line numbers from a record are checked against the allocated count before use.
+ *
+ * File (little-endian):
+ *       0  head, 4,096 bytes: see struct head
+ *   4,096  the mark: 7,168 line numbers of 4 bytes
+ *  32,768  512 stripes of 64 bytes: hits, misses; a reader of a process adds to one of them
+ *  65,536  lines of 64 bytes: see struct line */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_DONTDUMP
+#define MADV_DONTDUMP 16
+#endif
+
+struct line {
+  _Atomic uint64_t generation;
+  _Atomic uint64_t access; /* bits 63..48 generation / 2, 47..42 hits, 41..0 milliseconds since 1970 */
+  _Atomic uint64_t deadline;
+  _Atomic uint64_t window;
+  _Atomic uint64_t size_kind; /* size × 8 + lifetime kind × 2 + is a file */
+  _Atomic uint64_t written;
+  _Atomic uint64_t hash[2];
+};
+_Static_assert(sizeof(struct line) == 64, "a line is a cache line");
+
+enum {
+  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64, LINES_AT = 65536,
+  SLOTS_VERSION = 1, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63,
+};
+static const char slots_magic[8] = {'B','C','S','L','O','T','S','1'};
+
+struct head {
+  char magic[8];
+  uint32_t version, line_size;
+  uint8_t store_id[16]; /* the same as in the index: a table of another cache is not taken for ours */
+  char boot_id[BCSI_BOOT_ID_SIZE];
+  _Atomic uint64_t allocated;
+  _Atomic uint64_t epoch; /* odd while everything is being removed */
+  _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
+  _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
+};
+_Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");
+_Static_assert(MARK_AT + MARK_CAPACITY * 4 <= STRIPES_AT, "the mark ends before the stripes");
+_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= LINES_AT, "the stripes end before the lines");
+
+static struct head *head_of(bcs_store *store) { return (struct head *)(void *)store->slots.map; }
+static struct line *line_at(bcs_store *store, uint32_t line) {
+  return (struct line *)(void *)(store->slots.map + LINES_AT + (size_t)line * sizeof(struct line));
+}
+static _Atomic uint32_t *mark_of(bcs_store *store) { return (_Atomic uint32_t *)(void *)(store->slots.map + MARK_AT); }
+
+static uint64_t load(_Atomic uint64_t *word) { return atomic_load_explicit(word, memory_order_relaxed); }
+static void put(_Atomic uint64_t *word, uint64_t v) { atomic_store_explicit(word, v, memory_order_relaxed); }
+static uint64_t tag_of(uint64_t generation) { return (generation >> 1) & 0xffff; }
+static uint64_t access_word(uint64_t generation, uint32_t hits, int64_t ms) {
+  return tag_of(generation) << TAG_SHIFT | (uint64_t)hits << HITS_SHIFT |
+         ((uint64_t)ms & ((UINT64_C(1) << HITS_SHIFT) - 1));
+}
+static int64_t access_ms(uint64_t word) { return (int64_t)(word & ((UINT64_C(1) << HITS_SHIFT) - 1)); }
+static uint32_t access_hits(uint64_t word) { return (uint32_t)(word >> HITS_SHIFT) & HITS_MAX; }
+
+static size_t file_size(uint64_t lines) { return LINES_AT + (size_t)lines * sizeof(struct line); }
+
+static bcs_status fail(bcs_store *store, int code, const char *operation) {
+  char path[4200];
+  bcsi_join(store->info.path, "slots", path, sizeof path);
+  return bcsi_fail_errno(code, operation, path);
+}
+
+/* ---- opening */
+
+static bcs_status map_file(bcs_store *store) {
+  size_t size = file_size(BCSI_MAX_LINES);
+  int protection = store->slots.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  void *map = mmap(NULL, size, protection, MAP_SHARED | MAP_NORESERVE, store->slots.fd, 0);
+  if (map == MAP_FAILED) return fail(store, errno, "mmap");
+  (void)madvise(map, size, MADV_DONTDUMP); /* only keeps core files small */
+  store->slots.map = map;
+  store->slots.map_size = size;
+  return BCS_OK;
+}
+
+static bool is_sound(bcs_store *store, const bcsi_totals *totals, off_t size) {
+  struct head head;
+  if (size < (off_t)file_size(0)) return false;
+  if (pread(store->slots.fd, &head, sizeof head, 0) != (ssize_t)sizeof head) return false;
+  return memcmp(head.magic, slots_magic, sizeof slots_magic) == 0 && head.version == SLOTS_VERSION &&
+         head.line_size == sizeof(struct line) && memcmp(head.store_id, totals->store_id, 16) == 0 &&
+         strncmp(head.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0 &&
+         head.allocated <= BCSI_MAX_LINES && (off_t)file_size(head.allocated) <= size &&
+         totals->slots_used <= head.allocated;
+}
+
+static bcs_status allocate(bcs_store *store, uint64_t lines) {
+  int code = bcsi_fault("slots-allocate");
+  if (code == 0) {
+    do code = posix_fallocate(store->slots.fd, 0, (off_t)file_size(lines));
+    while (code == EINTR);
+  }
+  if (code != 0) return fail(store, code, "fallocate");
+  return BCS_OK;
+}
+
+/* Makes the table from the records. Who calls is alone: two tables would break what the processes tell each other. */
+static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
+  uint64_t lines = totals->slots_used < GROW_FROM ? GROW_FROM : totals->slots_used;
+  if (lines > BCSI_MAX_LINES) return bcsi_fail(BCS_CORRUPT, 0, "rebuild", "slots", "more lines than a table can have");
+  if (ftruncate(store->slots.fd, 0) != 0) return fail(store, errno, "truncate");
+  bcs_status status = allocate(store, lines);
+  if (status == BCS_OK) status = map_file(store);
+  if (status != BCS_OK) return status;
+  struct head *head = head_of(store);
+  head->version = SLOTS_VERSION;
+  head->line_size = sizeof(struct line);
+  memcpy(head->store_id, totals->store_id, 16);
+  memcpy(head->boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
+  put(&head->allocated, lines);
+  atomic_store(&store->slots.allocated, (uint32_t)lines);
+
+  MDB_cursor *cursor;
+  int rc = mdb_cursor_open(txn, store->index.entries, &cursor);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "cursor", store->index.path);
+  MDB_val key, value;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    bcsi_record record;
+    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
+    if (record.view.slot >= lines) continue;
+    memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
+    bcsi_slots_fill(store, &record.view, record.view.written_ms, 0);
+    bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
+  }
+  mdb_cursor_close(cursor);
+  if (rc != MDB_NOTFOUND) return bcsi_fail_lmdb(rc, "read", store->index.path);
+  bcsi_slots_publish_totals(store, totals);
+  memcpy(head->magic, slots_magic, sizeof slots_magic); /* last: only now it is a table */
+  return BCS_OK;
+}
+
+bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebuilt) {
+  bcsi_slots *slots = &store->slots;
+  slots->read_only = store->options.read_only;
+  *rebuilt = false;
+  int flags = slots->read_only ? O_RDONLY : O_RDWR | (alone ? O_CREAT : 0);
+  slots->fd = openat(store->root_fd, "slots", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, store->file_mode);
+  if (slots->fd < 0) {
+    if (slots->read_only && errno == ENOENT) return BCS_OK;
+    return fail(store, errno, "open");
+  }
+  struct stat st;
+  if (fstat(slots->fd, &st) != 0) return fail(store, errno, "stat");
+  if (!S_ISREG(st.st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", "slots", "it is not a regular file");
+  if (!slots->read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
+      fchmod(slots->fd, store->file_mode) != 0)
+    return fail(store, errno, "chmod");
+
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "begin", store->index.path);
+  bcsi_totals totals;
+  bcs_status status = bcsi_totals_get(store, txn, &totals);
+  bool sound = status == BCS_OK && !force && is_sound(store, &totals, st.st_size);
+  if (status == BCS_OK && sound) {
+    status = map_file(store);
+    if (status == BCS_OK) atomic_store(&slots->allocated, (uint32_t)load(&head_of(store)->allocated));
+  } else if (status == BCS_OK && slots->read_only) {
+    close(slots->fd);
+    slots->fd = -1; /* access times are unknown then; nothing else is */
+  } else if (status == BCS_OK && !alone) {
+    status = bcsi_fail(BCS_CORRUPT, 0, "open", "slots",
+                       "the slot table is damaged and other processes use the directory; close them and open again");
+  } else if (status == BCS_OK) {
+    status = rebuild(store, txn, &totals);
+    *rebuilt = true;
+  }
+  mdb_txn_abort(txn);
+  return status;
+}
+
+void bcsi_slots_close(bcs_store *store) {
+  if (store->slots.map) munmap(store->slots.map, store->slots.map_size);
+  if (store->slots.fd >= 0) close(store->slots.fd);
+  store->slots.map = NULL;
+  store->slots.fd = -1;
+}
+
+/* ---- lines */
+
+bcs_status bcsi_slots_reserve(bcs_store *store, uint32_t line) {
+  if (line >= BCSI_MAX_LINES) return bcsi_fail(BCS_NO_SPACE, 0, "allocate", "slots", "134,217,728 entries are the most");
+  uint64_t allocated = load(&head_of(store)->allocated);
+  if (line >= allocated) {
+    uint64_t lines = allocated + allocated / 4;
+    if (lines < allocated + GROW_FROM) lines = allocated + GROW_FROM;
+    if (lines > BCSI_MAX_LINES) lines = BCSI_MAX_LINES;
+    bcs_status status = allocate(store, lines);
+    if (status != BCS_OK) return status;
+    atomic_store(&head_of(store)->allocated, lines);
+    allocated = lines;
+  }
+  atomic_store(&store->slots.allocated, (uint32_t)allocated);
+  return BCS_OK;
+}
+
+bool bcsi_slots_has(bcs_store *store, uint32_t line) {
+  if (line < atomic_load_explicit(&store->slots.allocated, memory_order_relaxed)) return true;
+  if (!store->slots.map) return false;
+  uint64_t allocated = load(&head_of(store)->allocated);
+  struct stat st;
+  if (line >= allocated || allocated > BCSI_MAX_LINES) return false;
+  if (fstat(store->slots.fd, &st) != 0 || st.st_size < (off_t)file_size(allocated)) return false;
+  atomic_store(&store->slots.allocated, (uint32_t)allocated);
+  return true;
+}
+
+uint64_t bcsi_slots_generation(bcs_store *store, uint32_t line) {
+  return atomic_load_explicit(&line_at(store, line)->generation, memory_order_acquire);
+}
+
+void bcsi_slots_hash(bcs_store *store, uint32_t line, uint8_t out[BCS_HASH_SIZE]) {
+  uint64_t hash[2] = {load(&line_at(store, line)->hash[0]), load(&line_at(store, line)->hash[1])};
+  memcpy(out, hash, sizeof hash);
+}
+
+void bcsi_slots_set_generation(bcs_store *store, uint32_t line, uint64_t generation) {
+  atomic_store_explicit(&line_at(store, line)->generation, generation, memory_order_seq_cst);
+}
+
+void bcsi_slots_mark(bcs_store *store, const uint32_t *lines, size_t count) {
+  struct head *head = head_of(store);
+  size_t kept = count <= MARK_CAPACITY ? count : 0;
+  for (size_t i = 0; i < kept; i++) atomic_store_explicit(mark_of(store) + i, lines[i], memory_order_relaxed);
+  atomic_store(&head->mark_count, count <= MARK_CAPACITY ? (uint32_t)count : MARK_CAPACITY + 1);
+}
+
+void bcsi_slots_unmark(bcs_store *store) { atomic_store(&head_of(store)->mark_count, 0); }
+
+size_t bcsi_slots_marked(bcs_store *store, uint32_t *lines, size_t capacity, bool *all) {
+  uint32_t count = atomic_load(&head_of(store)->mark_count);
+  *all = count > MARK_CAPACITY || count > capacity;
+  if (*all) return 0;
+  for (uint32_t i = 0; i < count; i++) lines[i] = atomic_load_explicit(mark_of(store) + i, memory_order_relaxed);
+  return count;
+}
+
+/* Everything but the generation: the line is odd, or of nobody, meanwhile. */
+void bcsi_slots_fill(bcs_store *store, const bcs_record *record, int64_t ms, uint32_t hits) {
+  struct line *line = line_at(store, record->slot);
+  uint64_t hash[2];
+  memcpy(hash, record->key_hash, sizeof hash);
+  put(&line->hash[0], hash[0]);
+  put(&line->hash[1], hash[1]);
+  put(&line->deadline, (uint64_t)record->lifetime.deadline_ms);
+  put(&line->window, (uint64_t)record->lifetime.window_ms);
+  put(&line->size_kind, record->size << 3 | (uint64_t)record->lifetime.kind << 1 | (record->is_file ? 1u : 0u));
+  put(&line->written, (uint64_t)record->written_ms);
+  atomic_store(&line->access, access_word(record->generation, hits, ms));
+}
+
+void bcsi_slots_empty(bcs_store *store, uint32_t number, uint64_t generation) {
+  struct line *line = line_at(store, number);
+  put(&line->hash[0], 0);
+  put(&line->hash[1], 0);
+  put(&line->size_kind, 0);
+  atomic_store(&line->access, access_word(generation, 0, 0));
+  bcsi_slots_set_generation(store, number, generation);
+}
+
+/* A read: tells the record when it was last read before, and notes this one. Within the same millisecond one note is
+ * enough, which is also what keeps a hot line from going back and forth between cores. */
+void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms) {
+  if (!store->slots.map || store->slots.read_only || !bcsi_slots_has(store, record->slot)) return;
+  struct line *line = line_at(store, record->slot);
+  uint64_t word = load(&line->access);
+  if (word >> TAG_SHIFT != tag_of(record->generation)) return;
+  if (access_ms(word) >= now_ms) return;
+  uint32_t hits = access_hits(word);
+  uint64_t next = access_word(record->generation, hits < HITS_MAX ? hits + 1 : HITS_MAX, now_ms);
+  (void)atomic_compare_exchange_strong_explicit(&line->access, &word, next, memory_order_relaxed,
+                                                memory_order_relaxed); /* lost to another read: as good */
+}
+
+void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
+  if (!store->slots.map || !bcsi_slots_has(store, record->slot)) return;
+  uint64_t word = load(&line_at(store, record->slot)->access);
+  if (word >> TAG_SHIFT != tag_of(record->generation)) return;
+  record->access_ms = access_ms(word);
+  record->hits = access_hits(word);
+}
+
+bool bcsi_slots_agree(bcs_store *store, const bcs_record *record) {
+  if (!store->slots.map) return true;
+  if (!bcsi_slots_has(store, record->slot)) return false;
+  struct line *line = line_at(store, record->slot);
+  uint64_t hash[2];
+  memcpy(hash, record->key_hash, sizeof hash);
+  uint64_t generation = load(&line->generation);
+  if (generation != record->generation) return (generation & 1) != 0; /* odd: a writer is at it */
+  return load(&line->hash[0]) == hash[0] && load(&line->hash[1]) == hash[1] &&
+         load(&line->access) >> TAG_SHIFT == tag_of(record->generation);
+}
+
+/* ---- head */
+
+void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals) {
+  struct head *head = head_of(store);
+  put(&head->entries, totals->entries);
+  put(&head->inline_bytes, totals->inline_bytes);
+  put(&head->blob_files, totals->blob_files);
+  put(&head->blob_bytes, totals->blob_bytes);
+  put(&head->blob_allocated, totals->blob_allocated);
+  put(&head->used, totals->slots_used);
+}
+
+void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
+  memset(totals, 0, sizeof *totals);
+  if (!store->slots.map) return;
+  struct head *head = head_of(store);
+  totals->entries = load(&head->entries);
+  totals->inline_bytes = load(&head->inline_bytes);
+  totals->blob_files = load(&head->blob_files);
+  totals->blob_bytes = load(&head->blob_bytes);
+  totals->blob_allocated = load(&head->blob_allocated);
+  totals->slots_used = load(&head->used);
+}
+
+void bcsi_slots_epoch(bcs_store *store, bool odd) {
+  _Atomic uint64_t *epoch = &head_of(store)->epoch;
+  uint64_t now = atomic_load(epoch);
+  if (odd) atomic_store(epoch, (now | 1) + 2);
+  else if (now & 1) atomic_store(epoch, now + 1);
+}
+
+_Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index) {
+  if (!store->slots.map || store->slots.read_only) return NULL;
+  return (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)(index % BCSI_STRIPES) * STRIPE_SIZE);
+}
+
+void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses) {
+  *hits = *misses = 0;
+  if (!store->slots.map) return;
+  for (unsigned i = 0; i < BCSI_STRIPES; i++) {
+    _Atomic uint64_t *stripe = (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)i * STRIPE_SIZE);
+    *hits += load(stripe);
+    *misses += load(stripe + 1);
+  }
+}
+
+uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms) {
+  if (!store->slots.map) return 0;
+  uint64_t count = 0, used = load(&head_of(store)->used);
+  for (uint32_t i = 0; i < used && bcsi_slots_has(store, i); i++) {
+    struct line *line = line_at(store, i);
+    uint64_t size_kind = load(&line->size_kind);
+    bcs_lifetime_kind kind = (bcs_lifetime_kind)(size_kind >> 1 & 3);
+    if (kind == BCS_FOREVER || (load(&line->hash[0]) == 0 && load(&line->hash[1]) == 0)) continue;
+    uint64_t word = load(&line->access);
+    bcs_record record = {.lifetime = {kind, (int64_t)load(&line->deadline), (int64_t)load(&line->window)},
+                         .written_ms = (int64_t)load(&line->written), .access_ms = access_ms(word)};
+    if (bcs_is_expired(&record, now_ms)) count++;
+  }
+  return count;
+}

@@ -1,0 +1,314 @@
+/* Staging: bodies while they are written, and the intent file.
+ *
+ * A staged body is an O_EXCL file "owner-n", so two writers never share one, whatever locks do on the file system.
+ * The intent "owner+n" names the digests that a batch is about to publish; it is written before the first rename, so
+ * that whoever opens the directory after a kill finds the debris of the batch without looking through all blobs. */
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* Numbers are of the process, not of the store: a store that is opened again meets no name of its former life. */
+static _Atomic uint64_t sequence;
+
+static bcs_status fail(const bcs_store *store, int code, const char *operation, const char *name) {
+  char shown[4400];
+  snprintf(shown, sizeof shown, "%s/staging/%s", store->info.path, name);
+  return bcsi_fail_errno(code, operation, shown);
+}
+
+bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  bcs_stage *stage = NULL;
+  if (store->options.read_only) {
+    status = bcsi_fail(BCS_READ_ONLY, 0, "stage", store->info.path, NULL);
+    goto done;
+  }
+  stage = calloc(1, sizeof *stage);
+  if (!stage) {
+    status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "stage", store->info.path, NULL);
+    goto done;
+  }
+  stage->store = store;
+  stage->fd = -1;
+  status = bcsi_hasher_make(&stage->hasher);
+  if (status != BCS_OK) goto done;
+  uint64_t number = atomic_fetch_add(&sequence, 1);
+  char name[sizeof stage->name];
+  int length = snprintf(name, sizeof name, "%.100s-%" PRIu64, store->owner, number);
+  if (length < 0 || (size_t)length >= sizeof name) {
+    status = bcsi_fail(BCS_INVALID, 0, "stage", store->info.path, NULL);
+    goto done;
+  }
+  int code = bcsi_fault("stage");
+  if (code == 0) {
+    stage->fd = openat(store->staging_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                       store->file_mode);
+    if (stage->fd < 0) code = errno;
+    else memcpy(stage->name, name, sizeof name);
+  }
+  if (code == 0 && store->file_mode != 0600 && fchmod(stage->fd, store->file_mode) != 0) code = errno;
+  if (code != 0) status = fail(store, code, "create", name);
+done:
+  bcsi_call_leave(store);
+  if (status == BCS_OK) *out = stage;
+  else bcs_stage_free(stage);
+  return status;
+}
+
+bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count) {
+  if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "write", stage->name, "the body is finished");
+  bcs_status status = bcsi_call_enter(stage->store);
+  if (status != BCS_OK) return status;
+  int code = bcsi_fault("stage-write");
+  if (code != 0) status = fail(stage->store, code, "write", stage->name);
+  const uint8_t *at = bytes;
+  size_t left = count;
+  while (status == BCS_OK && left > 0) {
+    ssize_t n = write(stage->fd, at, left);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      status = fail(stage->store, errno, "write", stage->name);
+      break;
+    }
+    /* Hash what was written, no more: after a failure the stage still tells how far it got. */
+    status = bcsi_hasher_update(stage->hasher, at, (size_t)n);
+    at += n;
+    left -= (size_t)n;
+    stage->size += (uint64_t)n;
+  }
+  bcsi_call_leave(stage->store);
+  return status;
+}
+
+bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
+  enum { PIECE = 1024 * 1024 };
+  bcs_status status = BCS_OK;
+  struct stat st;
+  uint8_t *buffer = NULL;
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return bcsi_fail_errno(errno, "open", path);
+  if (fstat(fd, &st) != 0) status = bcsi_fail_errno(errno, "stat", path);
+  else if (!S_ISREG(st.st_mode)) status = bcsi_fail(BCS_INVALID, 0, "open", path, "it is not a regular file");
+  if (status != BCS_OK) goto done;
+  if (stage->size == 0 && ioctl(stage->fd, FICLONE, fd) == 0) {
+    /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. */
+    uint64_t size = 0;
+    buffer = malloc(PIECE);
+    if (!buffer) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", path, NULL);
+    while (status == BCS_OK) {
+      ssize_t n = pread(stage->fd, buffer, PIECE, (off_t)size);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) status = bcsi_fail_errno(errno, "read", path);
+      if (n <= 0) break;
+      status = bcsi_hasher_update(stage->hasher, buffer, (size_t)n);
+      size += (uint64_t)n;
+    }
+    stage->size = size;
+    if (lseek(stage->fd, 0, SEEK_END) < 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "seek", path);
+    goto done;
+  }
+  buffer = malloc(PIECE);
+  if (!buffer) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", path, NULL);
+  while (status == BCS_OK) {
+    ssize_t n = read(fd, buffer, PIECE);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) status = bcsi_fail_errno(errno, "read", path);
+    if (n <= 0) break;
+    status = bcs_stage_write(stage, buffer, (size_t)n);
+  }
+done:
+  free(buffer);
+  close(fd);
+  return status;
+}
+
+bcs_status bcs_stage_finish(bcs_stage *stage, uint8_t digest[BCS_DIGEST_SIZE], uint64_t *size) {
+  if (!stage->finished) {
+    bcs_status status = bcsi_call_enter(stage->store);
+    if (status != BCS_OK) return status;
+    status = bcsi_hasher_finish(stage->hasher, stage->digest);
+    if (status == BCS_OK && stage->store->durable && stage->size > stage->store->inline_threshold) {
+      int code = bcsi_fault("stage-sync");
+      if (code == 0 && fsync(stage->fd) != 0) code = errno;
+      if (code != 0) status = fail(stage->store, code, "fsync", stage->name);
+    }
+    bcsi_call_leave(stage->store);
+    if (status != BCS_OK) return status;
+    stage->finished = true;
+  }
+  memcpy(digest, stage->digest, BCS_DIGEST_SIZE);
+  *size = stage->size;
+  return BCS_OK;
+}
+
+bcs_status bcs_stage_read(bcs_stage *stage, uint64_t offset, void *out, size_t count, size_t *got) {
+  *got = 0;
+  while (*got < count) {
+    ssize_t n = pread(stage->fd, (uint8_t *)out + *got, count - *got, (off_t)(offset + *got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(stage->store, errno, "read", stage->name);
+    if (n == 0) break;
+    *got += (size_t)n;
+  }
+  return BCS_OK;
+}
+
+bcs_status bcs_stage_body(bcs_stage *stage, bcs_body *taken) {
+  bcs_status status = bcsi_blob_read(stage->fd, stage->size, true, stage->name, taken);
+  struct stat st;
+  if (status == BCS_OK && fstat(stage->fd, &st) == 0) {
+    taken->device = (uint64_t)st.st_dev;
+    taken->inode = (uint64_t)st.st_ino;
+  }
+  return status;
+}
+
+uint64_t bcs_stage_size(const bcs_stage *stage) { return stage->size; }
+
+void bcs_stage_free(bcs_stage *stage) {
+  if (!stage) return;
+  /* A shut store has closed its folder: the next open sweeps what this process left. */
+  if (stage->fd >= 0 && !stage->published && bcsi_call_enter(stage->store) == BCS_OK) {
+    (void)unlinkat(stage->store->staging_fd, stage->name, 0); /* a failure leaves it to the next open */
+    bcsi_call_leave(stage->store);
+  }
+  if (stage->fd >= 0) close(stage->fd);
+  bcsi_hasher_free(stage->hasher);
+  free(stage);
+}
+
+/* ---- intents */
+
+static void intent_name(const bcs_store *store, char *out, size_t capacity) {
+  snprintf(out, capacity, "%.100s+%" PRIu64, store->owner, store->intent_sequence);
+}
+
+bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count) {
+  char name[BCSI_NAME_MAX];
+  if (store->intent_fd < 0) store->intent_sequence = atomic_fetch_add(&sequence, 1);
+  intent_name(store, name, sizeof name);
+  int code = bcsi_fault("intent");
+  if (code != 0) return fail(store, code, "write intent", name);
+  if (store->intent_fd < 0) {
+    store->intent_fd = openat(store->staging_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                              store->file_mode);
+    if (store->intent_fd < 0) return fail(store, errno, "create intent", name);
+  }
+  size_t size = count * BCS_DIGEST_SIZE, done = 0;
+  while (done < size) {
+    ssize_t n = pwrite(store->intent_fd, (const uint8_t *)digests + done, size - done, (off_t)done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(store, errno, "write intent", name);
+    done += (size_t)n;
+  }
+  if (store->durable && fsync(store->intent_fd) != 0) return fail(store, errno, "fsync intent", name);
+  return BCS_OK;
+}
+
+void bcsi_intent_clear(bcs_store *store) {
+  if (store->intent_fd >= 0) (void)!ftruncate(store->intent_fd, 0); /* stale names are looked up and found in use */
+}
+
+void bcsi_intent_abandon(bcs_store *store) {
+  if (store->intent_fd >= 0) close(store->intent_fd);
+  store->intent_fd = -1;
+}
+
+void bcsi_intent_remove(bcs_store *store) {
+  if (store->intent_fd < 0) return;
+  char name[BCSI_NAME_MAX];
+  intent_name(store, name, sizeof name);
+  (void)unlinkat(store->staging_fd, name, 0); /* a failure leaves it to the next open */
+  close(store->intent_fd);
+  store->intent_fd = -1;
+}
+
+/* ---- the dead */
+
+/* Unlinks what a dead owner's intent names and no row knows. Who calls holds the write lock. */
+static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) {
+  int fd = openat(store->staging_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT ? BCS_OK : fail(store, errno, "open", name);
+  uint8_t digest[BCS_DIGEST_SIZE];
+  bcs_status status = BCS_OK;
+  for (off_t at = 0; status == BCS_OK; at += (off_t)sizeof digest) {
+    ssize_t n = pread(fd, digest, sizeof digest, at);
+    if (n < 0 && errno == EINTR) {
+      at -= (off_t)sizeof digest;
+      continue;
+    }
+    if (n != (ssize_t)sizeof digest) break;
+    bcsi_blob_row row;
+    int rc;
+    bool known = bcsi_blob_row_get(store, txn, digest, &row, &rc);
+    if (rc != 0) status = bcsi_fail_lmdb(rc, "read", store->index.path);
+    else if (!known) status = bcsi_blob_unlink(store, digest);
+  }
+  close(fd);
+  return status;
+}
+
+typedef bcs_status (*visit)(bcs_store *store, const char *name, void *context);
+
+static bcs_status each_dead(bcs_store *store, visit found, void *context) {
+  int fd = openat(store->staging_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return fail(store, errno, "list", "");
+  DIR *folder = fdopendir(fd);
+  if (!folder) {
+    int code = errno;
+    close(fd);
+    return fail(store, code, "list", "");
+  }
+  bcs_status status = BCS_OK;
+  struct dirent *item;
+  while (status == BCS_OK && (errno = 0, item = readdir(folder)) != NULL) {
+    if (item->d_name[0] == '.' || bcsi_owner_alive(item->d_name, store->boot_id)) continue;
+    status = found(store, item->d_name, context);
+  }
+  if (status == BCS_OK && errno != 0) status = fail(store, errno, "list", "");
+  closedir(folder);
+  return status;
+}
+
+static bcs_status remove_dead(bcs_store *store, const char *name, void *context) {
+  if (strchr(name, '+')) {
+    bcs_status status = undo_intent(store, context, name);
+    if (status != BCS_OK) return status;
+  }
+  if (unlinkat(store->staging_fd, name, 0) != 0 && errno != ENOENT) return fail(store, errno, "unlink", name);
+  return BCS_OK;
+}
+
+bcs_status bcsi_staging_sweep(bcs_store *store) {
+  MDB_txn *txn;
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  status = bcsi_write_begin(store, &txn);
+  if (status == BCS_OK) {
+    status = each_dead(store, remove_dead, txn);
+    mdb_txn_abort(txn); /* begun only so that nobody publishes meanwhile, and to see the newest rows */
+  }
+  bcsi_writer_unlock(store);
+  return status;
+}
+
+static bcs_status count_dead(bcs_store *store, const char *name, void *context) {
+  (void)store, (void)name;
+  ++*(uint64_t *)context;
+  return BCS_OK;
+}
+
+bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count) {
+  *count = 0;
+  return each_dead(store, count_dead, count);
+}
