@@ -470,28 +470,31 @@ bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
 
 /* ---- the batch */
 
-/* The commit failed: what it published is unlinked where no row refers to it. In a write transaction, so that nobody
- * publishes the same content meanwhile; nothing is written by it. */
+/* The transaction failed: what it published goes back to staging where no row refers to it, so that the batch can be
+ * tried again, or its stages be given up. In a write transaction, so that nobody publishes the same content meanwhile;
+ * nothing is written by it. */
 static void take_back_published(batch *b, bcs_write *const *writes, size_t count) {
+  bcs_store *store = b->store;
   MDB_txn *txn;
   if (b->published_count == 0) return;
-  if (bcsi_write_begin(b->store, &txn) != BCS_OK) {
-    bcsi_intent_abandon(b->store); /* the next open finds it there */
+  if (bcsi_write_begin(store, &txn) != BCS_OK) {
+    bcsi_intent_abandon(store); /* the next open finds it there */
     return;
   }
-  bool all_gone = true;
-  for (size_t i = 0; i < b->published_count; i++) {
+  bool all_back = true;
+  for (size_t i = 0; i < count; i++) {
+    bcs_stage *stage = writes[i]->stage;
+    if (!stage || !stage->published) continue;
     bcsi_blob_row row;
     int rc;
-    if (!bcsi_blob_row_get(b->store, txn, b->published[i], &row, &rc) && rc == 0) {
-      if (bcsi_blob_unlink(b->store, b->published[i]) != BCS_OK) all_gone = false;
-    } else if (rc != 0) {
-      all_gone = false;
-    }
+    char name[BCSI_NAME_MAX];
+    bcsi_blob_name(stage->digest, name);
+    if (bcsi_blob_row_get(store, txn, stage->digest, &row, &rc)) continue; /* in use by others, and good */
+    if (rc == 0 && renameat(store->blobs_fd, name, store->staging_fd, stage->name) == 0) stage->published = false;
+    else all_back = false;
   }
   mdb_txn_abort(txn);
-  if (!all_gone) bcsi_intent_abandon(b->store);
-  (void)writes, (void)count;
+  if (!all_back) bcsi_intent_abandon(store);
 }
 
 static void lines_taken_back(batch *b, bcs_write *const *writes, size_t count) {
@@ -557,13 +560,6 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   return bcsi_repeat(&error);
 }
 
-/* Bodies that were published and taken back are gone with their files. */
-static bool lost_a_body(bcs_write *const *writes, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (writes[i]->stage && writes[i]->stage->published) return true;
-  return false;
-}
-
 static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count) {
   batch b = {.store = store};
   b.published = malloc((count + 1) * sizeof *b.published);
@@ -577,20 +573,16 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
     if (status == BCS_OK) break;
     bcs_error error;
     bcs_last_error(&error);
-    if (lmdb == MDB_MAP_FULL && !lost_a_body(writes, count)) {
+    if (lmdb == MDB_MAP_FULL) {
       status = bcsi_index_grow(store);
-      continue;
+      if (status == BCS_OK) continue;
+      bcs_last_error(&error);
     }
     for (size_t i = 0; i < count; i++) {
       if (!puts && is_put(writes[i])) continue;
-      bool published = writes[i]->stage && writes[i]->stage->published;
-      writes[i]->result = published && lmdb == MDB_MAP_FULL ? BCS_NEED_BODY : status;
+      writes[i]->result = status;
       writes[i]->error = error;
       writes[i]->touched = false;
-    }
-    if (lmdb == MDB_MAP_FULL) {
-      status = bcsi_index_grow(store);
-      if (status == BCS_OK) break; /* those writes are made again with their bodies */
     }
     /* On a full disk removals are what helps: they are not to fail with the stores beside them. */
     bool mixed = false;

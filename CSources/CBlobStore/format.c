@@ -186,6 +186,32 @@ static bcs_status other_namespace(bcs_store *store) {
 
 /* ---- the folders */
 
+/* The folders of the fan-out that are there: planted links and files are found before anything goes through them. */
+static bcs_status check_fan_out(bcs_store *store) {
+  int fd = openat(store->blobs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+  if (!folder) {
+    int code = errno;
+    if (fd >= 0) close(fd);
+    return fail(store, code, "list", "blobs");
+  }
+  bcs_status status = BCS_OK;
+  struct dirent *item;
+  while (status == BCS_OK && (item = readdir(folder)) != NULL) {
+    uint8_t first;
+    char name[16], shown[4300];
+    if (strlen(item->d_name) != 2 || !bcsi_unhex(item->d_name, 1, &first)) continue;
+    snprintf(name, sizeof name, "blobs/%.2s", item->d_name);
+    bcsi_join(store->info.path, name, shown, sizeof shown);
+    int inner;
+    status = bcsi_open_folder(store->blobs_fd, item->d_name, shown,
+                              store->options.read_only ? 0777 : store->directory_mode, false, &inner);
+    if (status == BCS_OK) close(inner);
+  }
+  closedir(folder);
+  return status;
+}
+
 static bcs_status open_folders(bcs_store *store, bool create) {
   struct { const char *name; int *fd; } folders[] = {
     {"blobs", &store->blobs_fd}, {"staging", &store->staging_fd}, {"quarantine", &store->quarantine_fd}};
@@ -202,7 +228,7 @@ static bcs_status open_folders(bcs_store *store, bool create) {
   bcs_status status = bcsi_open_folder(store->root_fd, "index", shown,
                                        store->options.read_only ? 0777 : store->directory_mode, create, &index_fd);
   if (status == BCS_OK) close(index_fd);
-  return status;
+  return status == BCS_OK ? check_fan_out(store) : status;
 }
 
 /* Only the newest index that was set aside is kept. */

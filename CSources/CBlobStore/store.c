@@ -175,14 +175,14 @@ void bcs_shut(bcs_store *store) {
     store->lock_fd = -1;
     return;
   }
-  while (atomic_load(&store->calls) != 0) sched_yield();
+  while (atomic_load(&store->calls) != 0) usleep(50);
   for (;;) { /* a remapping in a lookup may hold the gate for a moment */
     int open = BCSI_GATE_OPEN;
     if (atomic_compare_exchange_strong(&store->index.gate, &open, BCSI_GATE_SHUT)) break;
     sched_yield();
   }
   for (int i = 0; i < BCSI_READERS; i++)
-    while (atomic_load(&store->index.readers[i].busy) != 0) sched_yield();
+    while (atomic_load(&store->index.readers[i].busy) != 0) usleep(50);
   release(store);
 }
 
