@@ -80,6 +80,6 @@ extension BlobCache {
 
   /// See ``entries(withPrefix:)-(Key?)``.
   public func entries(withPrefix prefix: some KeyConvertible) -> Entries {
-    entries(withPrefix: prefix.blobCacheKey)
+    entries(withPrefix: Optional(prefix.blobCacheKey))
   }
 }

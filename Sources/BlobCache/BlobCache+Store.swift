@@ -1,11 +1,3 @@
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 extension BlobCache {
   /// Stores bytes under a key, in place of what was there. Returns when every process sees them.
   ///
@@ -53,9 +45,7 @@ extension BlobCache {
     try await operation("store") { () async throws(Error) -> Entry in
       let spec = try spec(key, lifetime, attributes)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
-      if mode.removesSource, unsafe unlink(path) != 0, errno != ENOENT {
-        throw Error(errno: errno, operation: "unlink", path: path)
-      }
+      if mode.removesSource { try SystemFile.remove(path) }
       return entry
     }
   }

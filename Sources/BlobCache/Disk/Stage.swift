@@ -142,12 +142,16 @@ final class Stage: Sendable {
   func use<R>(
     _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
   ) throws(BlobCache.Error) -> R {
-    try lock.withLock { _ in
-      Result<R, BlobCache.Error> { () throws(BlobCache.Error) -> R in
-        guard let pointer = unsafe pointer else { throw .closed(operation) }
-        return try unsafe body(pointer)
+    var result: Result<R, BlobCache.Error> = .failure(.closed(operation))
+    lock.withLock { _ in
+      guard let pointer = unsafe pointer else { return }
+      do throws(BlobCache.Error) {
+        result = .success(try unsafe body(pointer))
+      } catch {
+        result = .failure(error)
       }
-    }.get()
+    }
+    return try result.get()
   }
 
   func free() {

@@ -67,7 +67,9 @@ extension Store {
     var report = bcs_check_report()
     var call = Progress(call: progress)
     let status = try unsafe handle.use("verify") { store throws(BlobCache.Error) in
-      unsafe bcs_check_structure(store, repair, &report, tellProgress, &call)
+      unsafe withUnsafeMutablePointer(to: &call) { call in
+        unsafe bcs_check_structure(store, repair, &report, tellProgress, call)
+      }
     }
     guard status == BCS_OK else { throw status.lastError("verify") }
     return report

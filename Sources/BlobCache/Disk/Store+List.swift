@@ -36,9 +36,11 @@ extension Store {
     let status = try unsafe handle.use("entries") { store throws(BlobCache.Error) in
       unsafe prefix.withUnsafeBytes { prefix in
         unsafe withUnsafeMutablePointer(to: &position) { position in
-          unsafe bcs_list(
-            store, UnsafeMutableRawPointer(position).assumingMemoryBound(to: UInt8.self),
-            prefix.baseAddress, prefix.count, Self.pageSize, keepListed, &listed, &done)
+          unsafe withUnsafeMutablePointer(to: &listed) { listed in
+            unsafe bcs_list(
+              store, UnsafeMutableRawPointer(position).assumingMemoryBound(to: UInt8.self),
+              prefix.baseAddress, prefix.count, Self.pageSize, keepListed, listed, &done)
+          }
         }
       }
     }

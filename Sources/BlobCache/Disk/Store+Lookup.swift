@@ -45,8 +45,10 @@ extension Store {
     var damage = bcs_damage()
     let status = try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
       unsafe key.withUnsafeBytes { bytes in
-        unsafe bcs_lookup(
-          store, bytes.baseAddress, bytes.count, now, flags, keepBlob, &found, &damage)
+        unsafe withUnsafeMutablePointer(to: &found) { found in
+          unsafe bcs_lookup(
+            store, bytes.baseAddress, bytes.count, now, flags, keepBlob, found, &damage)
+        }
       }
     }
     if let storage = found.storage {
@@ -68,7 +70,9 @@ extension Store {
     var damage = bcs_damage()
     let status = try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
       unsafe digest.withBytes { bytes in
-        unsafe bcs_lookup_digest(store, bytes, now, flags, keepBlob, &found, &damage)
+        unsafe withUnsafeMutablePointer(to: &found) { found in
+          unsafe bcs_lookup_digest(store, bytes, now, flags, keepBlob, found, &damage)
+        }
       }
     }
     if let storage = found.storage {
@@ -94,8 +98,10 @@ extension Store {
       var reader = unsafe Reader(body: body)
       return try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
         unsafe key.withUnsafeBytes { bytes in
-          unsafe bcs_lookup(
-            store, bytes.baseAddress, bytes.count, now, flags, readBytes, &reader, &damage)
+          unsafe withUnsafeMutablePointer(to: &reader) { reader in
+            unsafe bcs_lookup(
+              store, bytes.baseAddress, bytes.count, now, flags, readBytes, reader, &damage)
+          }
         }
       }
     }
@@ -112,9 +118,11 @@ extension Store {
     var damage = bcs_damage()
     let status = try unsafe handle.use("entry") { store throws(BlobCache.Error) in
       unsafe key.withUnsafeBytes { bytes in
-        unsafe bcs_lookup(
-          store, bytes.baseAddress, bytes.count, now, BCS_LOOKUP_METADATA.rawValue, keepEntry,
-          &found, &damage)
+        unsafe withUnsafeMutablePointer(to: &found) { found in
+          unsafe bcs_lookup(
+            store, bytes.baseAddress, bytes.count, now, BCS_LOOKUP_METADATA.rawValue, keepEntry,
+            found, &damage)
+        }
       }
     }
     if let entry = found.entry { return entry }

@@ -4,14 +4,6 @@
   public import Foundation
 #endif
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 extension BlobCache {
   /// Bytes that were found or loaded, and what is known of them.
   ///
@@ -83,20 +75,8 @@ extension BlobCache {
     ///   - mode: the file's mode. Default: 0o644.
     /// - Throws: ``Error`` with the path and the system's reason; nothing is left behind.
     public func write(to path: String, mode: UInt32 = 0o644) throws(Error) {
-      let aside = "\(path).\(hexadecimal(digest.bytes.prefix(4))).\(getpid()).part"
-      let file = unsafe open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
-      guard file >= 0 else { throw Error(errno: errno, operation: "create", path: aside) }
-      do throws(Error) {
-        try writeAll(to: file, path: aside)
-        guard close(file) == 0 else { throw Error(errno: errno, operation: "close", path: aside) }
-        guard unsafe rename(aside, path) == 0 else {
-          throw Error(errno: errno, operation: "rename", path: path)
-        }
-      } catch {
-        // After a failed close the descriptor is gone, too (close(2)); a second close does no harm
-        // here, since the error is being thrown before anybody else can be given the number.
-        unsafe unlink(aside)
-        throw error
+      try unsafe withUnsafeBytes { bytes throws(Error) in
+        try unsafe SystemFile.replace(path, with: bytes, mode: mode)
       }
     }
 
@@ -106,57 +86,10 @@ extension BlobCache {
     ///
     /// - Throws: what `body` throws; ``Error`` if no descriptor or no space is left.
     public func withFileDescriptor<R>(_ body: (CInt) throws -> R) throws -> R {
-      let folder = ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
-      var template = Array("\(folder)/blobcache-XXXXXX".utf8CString)
-      let file = unsafe template.withUnsafeMutableBufferPointer {
-        unsafe $0.baseAddress.map { unsafe mkstemp($0) } ?? -1
+      let file = try unsafe withUnsafeBytes { bytes throws(Error) -> SystemFile in
+        try unsafe SystemFile.unnamed(bytes)
       }
-      guard file >= 0 else { throw Error(errno: errno, operation: "create", path: folder) }
-      defer { _ = close(file) }
-      unsafe unlink(template)
-      try writeAll(to: file, path: folder)
-      guard lseek(file, 0, SEEK_SET) == 0 else {
-        throw Error(errno: errno, operation: "seek", path: folder)
-      }
-      return try body(file)
+      return try body(file.descriptor)
     }
-
-    private func writeAll(to file: CInt, path: String) throws(Error) {
-      try unsafe withUnsafeBytes { (bytes) throws(Error) in
-        var rest = unsafe bytes[...]
-        while unsafe !rest.isEmpty {
-          let part = unsafe UnsafeRawBufferPointer(rebasing: rest)
-          #if canImport(Darwin)
-            let written = unsafe Darwin.write(file, part.baseAddress, min(part.count, 1 << 30))
-          #elseif canImport(Musl)
-            let written = unsafe Musl.write(file, part.baseAddress, min(part.count, 1 << 30))
-          #else
-            let written = unsafe Glibc.write(file, part.baseAddress, min(part.count, 1 << 30))
-          #endif
-          if written < 0 && errno == EINTR { continue }
-          guard written > 0 else { throw Error(errno: errno, operation: "write", path: path) }
-          unsafe rest = rest.dropFirst(written)
-        }
-      }
-    }
-  }
-}
-
-extension BlobCache.Error {
-  /// For system calls made from Swift.
-  init(errno code: CInt, operation: String, path: String) {
-    let kind: (Code, String) =
-      switch code {
-      case ENOSPC, EDQUOT: (.noSpace, "No space is left; free some on this disk.")
-      case EMFILE, ENFILE: (.tooManyFiles, "No file descriptor is left; raise the limit.")
-      case EACCES, EPERM, EROFS: (.permission, "Permission was denied; check owner and modes.")
-      case ENOENT: (.notFound, "The file or directory does not exist.")
-      case ENOTDIR: (.notADirectory, "A file stands where a folder should be.")
-      case ELOOP: (.symbolicLink, "A symbolic link stands where a file should be.")
-      default: (.io, "Reading or writing failed.")
-      }
-    self.init(
-      kind.0, operation: operation, path: path, message: kind.1,
-      cause: unsafe String(cString: strerror(code)))
   }
 }
