@@ -81,7 +81,7 @@ extension BlobCache {
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
         return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? defaultLifetime, attributes: attributes)
+          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes)
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -124,7 +124,7 @@ extension BlobCache {
   public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {
     let items = Array(items)
     return try await operation("store") { () async throws(Error) -> [Entry] in
-      try await store.storeAll(items, defaultLifetime: defaultLifetime)
+      try await store.storeAll(items, defaultLifetime: configuration.defaultLifetime)
     }
   }
 
@@ -132,7 +132,7 @@ extension BlobCache {
     _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
   ) throws(Error) -> EntrySpec {
     try EntrySpec(
-      key: key, lifetime: lifetime ?? defaultLifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes, now: store.now)
   }
 
   static let readOnlyAdvice = "The cache was opened for reading only."

@@ -21,8 +21,7 @@ internal import Synchronization
 /// An instance that goes without ``close()`` is closed in the background.
 public final class BlobCache: Sendable {
   let store: Store
-  let defaultLifetime: Lifetime
-  let isReadOnly: Bool
+  let configuration: Configuration
   /// Names this instance among those that share the store.
   let owner: FlightOwner
   let operations = Operations()
@@ -47,8 +46,7 @@ public final class BlobCache: Sendable {
 
   private init(store: Store, configuration: Configuration) {
     self.store = store
-    defaultLifetime = configuration.defaultLifetime
-    isReadOnly = configuration.readOnly
+    self.configuration = configuration
     listener = store.addListener(configuration.onEvent)
     owner = FlightOwner(number: Self.lastOwner.add(1, ordering: .relaxed).newValue)
   }
@@ -108,6 +106,8 @@ public final class BlobCache: Sendable {
   }
 
   private static let forkAdvice = "The cache was opened before fork(); open it again in the child."
+
+  var isReadOnly: Bool { configuration.readOnly }
 
   /// Throws when this instance was closed. A relaxed load: the store's own gate keeps late calls out of freed memory.
   @inline(__always)
