@@ -1,0 +1,144 @@
+extension BlobCache {
+  /// Stores bytes under a key, in place of what was there. Returns when every process sees them.
+  ///
+  /// Cancelled while it waits in line, it throws ``Error/Code/cancelled`` and nothing was stored; later, it succeeds.
+  ///
+  /// - Parameters:
+  ///   - bytes: the blob; any number of bytes, none included.
+  ///   - key: the key.
+  ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - digest: if given, bytes with another SHA-256 are not stored.
+  /// - Returns: the entry as it was stored.
+  /// - Throws: ``Error`` with the path and the cause; what was there before is still there.
+  @discardableResult
+  public func store(
+    _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
+    attributes: Attributes = [:], expecting digest: Digest? = nil
+  ) async throws(Error) -> Entry {
+    try await operation("store") { () async throws(Error) -> Entry in
+      let spec = try spec(key, lifetime, attributes)
+      return try await store.store(bytes, spec: spec, expecting: digest)
+    }
+  }
+
+  /// What becomes of a file whose bytes are stored.
+  public struct FileMode: Hashable, Sendable {
+    let removesSource: Bool
+    /// The file stays (its blocks are shared where the file system can).
+    public static let copying = FileMode(removesSource: false)
+    /// The file is removed once its bytes are stored.
+    public static let moving = FileMode(removesSource: true)
+  }
+
+  /// Stores the bytes of a regular file. Symbolic links are not followed.
+  ///
+  /// - Parameters:
+  ///   - path: the file, which must not change meanwhile.
+  ///   - mode: whether the file stays. Default: it does.
+  /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays in any case.
+  @discardableResult
+  public func store(
+    contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
+    attributes: Attributes = [:], expecting digest: Digest? = nil
+  ) async throws(Error) -> Entry {
+    try await operation("store") { () async throws(Error) -> Entry in
+      let spec = try spec(key, lifetime, attributes)
+      let entry = try await store.store(file: path, spec: spec, expecting: digest)
+      if mode.removesSource { try SystemFile.remove(path) }
+      return entry
+    }
+  }
+
+  /// Stores a blob that `body` writes piece by piece, in bounded memory whatever its size. Nothing is visible until it
+  /// is whole; if `body` throws, nothing is stored.
+  ///
+  ///     try await cache.store(for: url, expecting: digest) { body in
+  ///       for try await chunk in upstream { try await body.write(chunk) }
+  ///     }
+  ///
+  /// - Parameters:
+  ///   - digest: if given, bytes with another SHA-256 are not stored.
+  ///   - size: if given, another number of bytes is not stored.
+  ///   - body: writes the bytes; runs where the caller runs.
+  /// - Throws: what `body` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
+  @discardableResult
+  public func store(
+    for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:],
+    expecting digest: Digest? = nil, expectingSize size: Int? = nil,
+    body write: (inout Body) async throws -> Void
+  ) async throws -> Entry {
+    // Known before the first byte is asked for.
+    try checkOpen("store")
+    let spec = try spec(key, lifetime, attributes)
+    if isReadOnly { throw Error(.readOnly, operation: "store", message: Self.readOnlyAdvice) }
+    guard key.byteCount <= Key.maximumByteCount else { throw Self.keyTooLong }
+
+    var body = Body(staged: StagedBody(store: store, fallsBackToMemory: false))
+    do {
+      try await write(&body)
+      let staged = body.staged
+      return try await operation("store") { () async throws(Error) -> Entry in
+        try await staged.finish(expecting: digest, size: size)
+        return try await staged.commitEntry(
+          key: spec.key, lifetime: lifetime ?? defaultLifetime, attributes: attributes)
+      }
+    } catch let error as Error where error.code == .cancelled && Task.isCancelled {
+      body.staged.discard()
+      throw CancellationError()
+    } catch {
+      body.staged.discard()
+      throw error
+    }
+  }
+
+  /// One of the blobs of ``BlobCache/storeAll(_:)``.
+  public struct Item: Sendable {
+    /// The key.
+    public var key: Key
+    /// The blob.
+    public var bytes: [UInt8]
+    /// How long it is fresh; nil: ``Configuration/defaultLifetime``.
+    public var lifetime: Lifetime?
+    /// Kept with the entry, 64 KiB at most.
+    public var attributes: Attributes
+
+    /// An item for ``BlobCache/storeAll(_:)``.
+    public init(
+      key: Key, bytes: some Collection<UInt8>, lifetime: Lifetime? = nil,
+      attributes: Attributes = [:]
+    ) {
+      self.key = key
+      self.bytes = (bytes as? [UInt8]) ?? [UInt8](bytes)
+      self.lifetime = lifetime
+      self.attributes = attributes
+    }
+  }
+
+  /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own. Of items with equal
+  /// keys the last one stays.
+  ///
+  /// - Returns: the entries, in the order of the items.
+  /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
+  @discardableResult
+  public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {
+    let items = Array(items)
+    return try await operation("store") { () async throws(Error) -> [Entry] in
+      try await store.storeAll(items, defaultLifetime: defaultLifetime)
+    }
+  }
+
+  private func spec(
+    _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
+  ) throws(Error) -> EntrySpec {
+    try EntrySpec(
+      key: key, lifetime: lifetime ?? defaultLifetime, attributes: attributes, now: store.now)
+  }
+
+  static let readOnlyAdvice = "The cache was opened for reading only."
+  static var keyTooLong: Error {
+    Error(
+      .keyTooLong, operation: "store",
+      message: "A key has more than 65,536 bytes; use a digest of it as the key.")
+  }
+}

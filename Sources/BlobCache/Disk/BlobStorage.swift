@@ -1,0 +1,120 @@
+internal import CBlobStore
+
+/// What a hit found: the record's fixed part; key, attributes and an inline body follow it in the same allocation.
+@safe struct BlobHead {
+  var digest: BlobCache.Digest
+  var keyHash: BlobCache.KeyHash
+  var generation: UInt64
+  var lifetime: bcs_lifetime
+  var written: Int64
+  var access: Int64
+  var hits: UInt32
+  var isFile: Bool
+  var isExpired: Bool
+  var keyCount: Int
+  var attributesCount: Int
+  var count: Int
+  /// A body outside this allocation: the file mapped or read. Given back when the storage goes.
+  var body: bcs_body
+}
+
+/// A blob's bytes and its entry, immutable, in one allocation (and a mapping or buffer for a file). They stay valid
+/// whatever becomes of the entry, its file or the store.
+@safe final class BlobStorage: ManagedBuffer<BlobHead, UInt8> {
+  deinit {
+    unsafe withUnsafeMutablePointerToHeader { head in
+      if unsafe head.pointee.body.owned { unsafe bcs_release_body(&head.pointee.body) }
+    }
+  }
+
+  /// Copies what a lookup found, or takes its body over where that is offered.
+  @inline(__always)
+  static func make(
+    _ record: UnsafePointer<bcs_record>, _ body: UnsafeMutablePointer<bcs_body>?, now: Int64
+  ) -> BlobStorage {
+    var taken = unsafe bcs_body()
+    var bytes: UnsafePointer<UInt8>?
+    var count = 0
+    if let body = unsafe body {
+      if unsafe body.pointee.owned {
+        unsafe bcs_take_body(body, &taken)
+        unsafe taken.owned = true
+      } else {
+        unsafe bytes = body.pointee.bytes
+        count = unsafe body.pointee.count
+      }
+    }
+    return unsafe make(
+      record, expired: bcs_is_expired(record, now), body: taken,
+      inline: UnsafeBufferPointer(start: bytes, count: count))
+  }
+
+  /// With a body that is owned, or else with a copy of `inline`.
+  @inline(__always)
+  static func make(
+    _ record: UnsafePointer<bcs_record>, expired: Bool, body: bcs_body,
+    inline: UnsafeBufferPointer<UInt8>
+  ) -> BlobStorage {
+    let keyCount = unsafe record.pointee.key_count
+    let attributesCount = unsafe record.pointee.attributes_count
+    let buffer = BlobStorage.create(
+      minimumCapacity: keyCount + attributesCount + inline.count
+    ) { _ in
+      unsafe BlobHead(
+        digest: BlobCache.Digest(copying: record.pointer(to: \.digest)!),
+        keyHash: BlobCache.KeyHash(UnsafeRawPointer(record.pointer(to: \.key_hash)!)),
+        generation: record.pointee.generation, lifetime: record.pointee.lifetime,
+        written: record.pointee.written_ms, access: record.pointee.access_ms,
+        hits: record.pointee.hits, isFile: record.pointee.is_file, isExpired: expired,
+        keyCount: keyCount, attributesCount: attributesCount,
+        count: body.owned ? body.count : inline.count, body: body)
+    }
+    unsafe buffer.withUnsafeMutablePointerToElements { tail in
+      if let key = unsafe record.pointee.key {
+        unsafe tail.update(from: key, count: keyCount)
+      }
+      if let attributes = unsafe record.pointee.attributes {
+        unsafe (tail + keyCount).update(from: attributes, count: attributesCount)
+      }
+      if let bytes = inline.baseAddress {
+        unsafe (tail + keyCount + attributesCount).update(from: bytes, count: inline.count)
+      }
+    }
+    return unsafe unsafeDowncast(buffer, to: BlobStorage.self)
+  }
+
+  @inline(__always)
+  var bytes: UnsafeRawBufferPointer {
+    unsafe withUnsafeMutablePointers { head, tail in
+      unsafe head.pointee.body.owned
+        ? UnsafeRawBufferPointer(start: head.pointee.body.bytes, count: head.pointee.count)
+        : UnsafeRawBufferPointer(
+          start: tail + head.pointee.keyCount + head.pointee.attributesCount,
+          count: head.pointee.count)
+    }
+  }
+
+  var attributes: BlobCache.Attributes {
+    unsafe withUnsafeMutablePointers { head, tail in
+      unsafe BlobCache.Attributes(
+        decoding: UnsafeBufferPointer(
+          start: tail + head.pointee.keyCount, count: head.pointee.attributesCount))
+    }
+  }
+
+  var key: BlobCache.Key {
+    unsafe withUnsafeMutablePointers { head, tail in
+      unsafe BlobCache.Key(
+        [UInt8](UnsafeBufferPointer(start: tail, count: head.pointee.keyCount)))
+    }
+  }
+
+  var entry: BlobCache.Entry {
+    let head = header
+    return BlobCache.Entry(
+      key: key, digest: head.digest, size: head.count, lifetime: head.lifetime,
+      written: head.written, access: head.access, hits: Int(head.hits), expired: head.isExpired,
+      attributes: attributes, isFile: head.isFile, generation: head.generation,
+      keyHash: head.keyHash)
+  }
+}

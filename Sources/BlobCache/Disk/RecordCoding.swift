@@ -1,0 +1,204 @@
+internal import CBlobStore
+
+#if canImport(FoundationEssentials)
+  internal import FoundationEssentials
+#else
+  internal import Foundation
+#endif
+
+// Between the nouns and the C records. Attributes on disk, one after another, numbers little-endian:
+//
+//   | bytes | field                                |
+//   |-------|--------------------------------------|
+//   | 2     | n, count of the name's UTF-8         |
+//   | n     | the name                             |
+//   | 1     | 0: the value is text; 1: bytes       |
+//   | 4     | m, count of the value's bytes        |
+//   | m     | the value                            |
+//
+// ["a": "xy"] is 01 00 61 00 02 00 00 00 78 79.
+
+extension BlobCache.Attributes {
+  func encoded() throws(BlobCache.Error) -> [UInt8] {
+    if isEmpty { return [] }
+    var out: [UInt8] = []
+    for (name, value) in self {
+      let nameCount = name.utf8.count
+      let bytes = value.bytes
+      guard nameCount <= Int(UInt16.max),
+        out.count + nameCount + bytes.count + 7 <= Self.maximumByteCount
+      else { throw BlobCache.Error(BCS_ATTRIBUTES_TOO_LARGE, operation: "store") }
+      out.append(UInt8(truncatingIfNeeded: nameCount))
+      out.append(UInt8(truncatingIfNeeded: nameCount >> 8))
+      out.append(contentsOf: name.utf8)
+      out.append(value.isText ? 0 : 1)
+      for shift in [0, 8, 16, 24] { out.append(UInt8(truncatingIfNeeded: bytes.count >> shift)) }
+      out.append(contentsOf: bytes)
+    }
+    return out
+  }
+
+  /// What can be read of `bytes`: decoding ends at the first thing that is not as above.
+  init(decoding bytes: some RandomAccessCollection<UInt8>) {
+    self.init()
+    var rest = bytes[...]
+    func number(_ count: Int) -> Int? {
+      guard rest.count >= count else { return nil }
+      var value = 0
+      for (shift, byte) in rest.prefix(count).enumerated() { value |= Int(byte) << (8 * shift) }
+      rest = rest.dropFirst(count)
+      return value
+    }
+    while !rest.isEmpty {
+      guard let nameCount = number(2), rest.count >= nameCount else { return }
+      let name = String(decoding: rest.prefix(nameCount), as: UTF8.self)
+      rest = rest.dropFirst(nameCount)
+      guard let kind = number(1), kind <= 1, let count = number(4), rest.count >= count else {
+        return
+      }
+      let value = rest.prefix(count)
+      rest = rest.dropFirst(count)
+      self[name] =
+        kind == 0
+        ? BlobCache.AttributeValue(String(decoding: value, as: UTF8.self))
+        : BlobCache.AttributeValue(value)
+    }
+  }
+}
+
+extension BlobCache.Lifetime {
+  /// As a record keeps it, for an entry written at `now`.
+  func stored(at now: Int64) -> bcs_lifetime {
+    switch form {
+    case .forever:
+      bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
+    case .span(let span):
+      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, span), window_ms: span)
+    case .moment(let moment):
+      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
+    case .sliding(let window, let most):
+      bcs_lifetime(
+        kind: BCS_SLIDING, deadline_ms: most.map { sum(now, $0) } ?? .max, window_ms: window)
+    }
+  }
+
+  init(_ lifetime: bcs_lifetime, written: Int64) {
+    switch lifetime.kind {
+    case BCS_EXPIRES where lifetime.window_ms > 0:
+      self.init(form: .span(milliseconds: lifetime.window_ms))
+    case BCS_EXPIRES:
+      self.init(form: .moment(lifetime.deadline_ms))
+    case BCS_SLIDING:
+      let most = lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms &- written
+      self.init(form: .sliding(window: lifetime.window_ms, atMost: most))
+    default:
+      self.init(form: .forever)
+    }
+  }
+}
+
+extension bcs_lifetime {
+  /// When an entry expires that was last read at `access`; nil: never.
+  func expiry(access: Int64) -> Int64? {
+    switch kind {
+    case BCS_EXPIRES: deadline_ms
+    case BCS_SLIDING: min(sum(access, window_ms), deadline_ms)
+    default: nil
+    }
+  }
+}
+
+/// Without overflow: the ends of Int64 stand for "ever".
+private func sum(_ a: Int64, _ b: Int64) -> Int64 {
+  let (sum, overflow) = a.addingReportingOverflow(b)
+  return overflow ? (b < 0 ? .min : .max) : sum
+}
+
+extension BlobCache.KeyHash {
+  init(_ pointer: UnsafeRawPointer) {
+    high = unsafe pointer.loadUnaligned(as: UInt64.self)
+    low = unsafe pointer.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+  }
+
+  func withBytes<R, E: Swift.Error>(
+    _ body: (UnsafePointer<UInt8>) throws(E) -> R
+  ) throws(E) -> R {
+    try unsafe withUnsafePointer(to: self) { pointer throws(E) -> R in
+      try unsafe body(UnsafeRawPointer(pointer).assumingMemoryBound(to: UInt8.self))
+    }
+  }
+}
+
+extension BlobCache.Digest {
+  func withBytes<R, E: Swift.Error>(
+    _ body: (UnsafePointer<UInt8>) throws(E) -> R
+  ) throws(E) -> R {
+    try unsafe withUnsafePointer(to: self) { pointer throws(E) -> R in
+      try unsafe body(UnsafeRawPointer(pointer).assumingMemoryBound(to: UInt8.self))
+    }
+  }
+
+  /// The SHA-256 of bytes.
+  public init(hashing bytes: some Collection<UInt8>) {
+    func hash(_ buffer: UnsafeBufferPointer<UInt8>) -> Self {
+      unsafe Self(uninitialized: { out in
+        let status = unsafe bcs_digest(
+          buffer.baseAddress, buffer.count,
+          out.baseAddress?.assumingMemoryBound(to: UInt8.self))
+        // Fails only where no memory for a context is left, and Swift stops a process there too.
+        precondition(status == BCS_OK, "SHA-256 is not available")
+      })
+    }
+    self =
+      unsafe bytes.withContiguousStorageIfAvailable(hash)
+      ?? [UInt8](bytes).withUnsafeBufferPointer(hash)
+  }
+}
+
+extension BlobCache.Entry {
+  /// A copy of a record, which is only valid inside the call that gave it.
+  init(_ record: borrowing bcs_record, now: Int64) {
+    let key = unsafe UnsafeBufferPointer(start: record.key, count: record.key_count)
+    let attributes = unsafe UnsafeBufferPointer(
+      start: record.attributes, count: record.attributes_count)
+    var copy = unsafe copy record
+    let expired = unsafe bcs_is_expired(&copy, now)
+    let digest = unsafe withUnsafeBytes(of: &copy.digest) { unsafe BlobCache.Digest(copyingBytes: $0) }
+    let hash = unsafe withUnsafeBytes(of: &copy.key_hash) { unsafe BlobCache.KeyHash(bytes: $0) }
+    self.init(
+      key: unsafe BlobCache.Key([UInt8](key)), digest: digest,
+      size: Int(clamping: unsafe copy.size), lifetime: unsafe copy.lifetime,
+      written: unsafe copy.written_ms, access: unsafe copy.access_ms,
+      hits: Int(unsafe copy.hits), expired: expired,
+      attributes: unsafe BlobCache.Attributes(decoding: attributes),
+      isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
+  }
+
+  init(
+    key: BlobCache.Key, digest: BlobCache.Digest, size: Int, lifetime: bcs_lifetime,
+    written: Int64, access: Int64, hits: Int, expired: Bool, attributes: BlobCache.Attributes,
+    isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
+  ) {
+    self.init(
+      key: key, digest: digest, size: size,
+      lifetime: BlobCache.Lifetime(lifetime, written: written),
+      storedAt: Date(millisecondsSince1970: written),
+      expiresAt: lifetime.expiry(access: access).map(Date.init(millisecondsSince1970:)),
+      lastAccess: hits == 0 ? nil : Date(millisecondsSince1970: access), hits: hits,
+      isExpired: expired, attributes: attributes, location: isFile ? .file : .index,
+      generation: generation, keyHash: keyHash)
+  }
+}
+
+extension BlobCache.Digest {
+  init(copyingBytes bytes: UnsafeRawBufferPointer) {
+    self = unsafe Self(uninitialized: { unsafe $0.copyMemory(from: bytes) })
+  }
+}
+
+extension BlobCache.KeyHash {
+  init(bytes: UnsafeRawBufferPointer) {
+    high = unsafe bytes.loadUnaligned(as: UInt64.self)
+    low = unsafe bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+  }
+}

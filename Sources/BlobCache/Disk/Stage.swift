@@ -1,0 +1,178 @@
+internal import CBlobStore
+internal import Synchronization
+
+/// Owns a C stage: a body on its way into a file. Every call blocks, so they are made on the BlockingPool.
+///
+/// A stage may outlive its store (a slow loader holds one while the last instance closes): the store's shutdown frees
+/// what is left, and calls that come later throw `.closed`.
+final class Stage: Sendable {
+  private let slot: StageSlot
+  private let handle: StoreHandle
+
+  private init(_ handle: StoreHandle, _ slot: StageSlot) {
+    self.handle = handle
+    self.slot = slot
+  }
+
+  deinit {
+    // Freed before it leaves the list, so that a shutdown that no longer finds it need not wait.
+    slot.free()
+    handle.stages.remove(slot)
+  }
+
+  static func begin(_ handle: StoreHandle) throws(BlobCache.Error) -> Stage {
+    let slot = try unsafe handle.use("stage") { store throws(BlobCache.Error) -> StageSlot in
+      var begun: OpaquePointer?
+      let status = unsafe bcs_stage_begin(store, &begun)
+      guard status == BCS_OK, let begun = unsafe begun else { throw status.lastError("stage") }
+      let slot = unsafe StageSlot(begun)
+      // Inside the gate, so that the shutdown finds it.
+      handle.stages.insert(slot)
+      return slot
+    }
+    return Stage(handle, slot)
+  }
+
+  private func use<R>(
+    _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
+  ) throws(BlobCache.Error) -> R {
+    try unsafe slot.use(operation, body)
+  }
+
+  func write(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe bcs_stage_write(stage, bytes.baseAddress, bytes.count)
+      guard status == BCS_OK else { throw status.lastError("stage") }
+    }
+  }
+
+  /// Copies (or reflinks) a regular file.
+  func copy(file path: String) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe bcs_stage_file(stage, path)
+      guard status == BCS_OK else { throw status.lastError("stage") }
+    }
+  }
+
+  func finish() throws(BlobCache.Error) -> (digest: BlobCache.Digest, size: Int) {
+    try unsafe use("stage") {
+      stage throws(BlobCache.Error) -> (digest: BlobCache.Digest, size: Int) in
+      var size: UInt64 = 0
+      var status = BCS_OK
+      let digest = unsafe BlobCache.Digest(uninitialized: { out in
+        status = unsafe bcs_stage_finish(
+          stage, out.baseAddress?.assumingMemoryBound(to: UInt8.self), &size)
+      })
+      guard status == BCS_OK else { throw status.lastError("stage") }
+      return (digest, Int(clamping: size))
+    }
+  }
+
+  /// Reads back the first `count` bytes of what was written.
+  func read(count: Int) throws(BlobCache.Error) -> [UInt8] {
+    try unsafe use("stage") { stage throws(BlobCache.Error) -> [UInt8] in
+      var failure: BlobCache.Error?
+      let bytes = unsafe [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+        while filled < count {
+          var got = 0
+          let status = unsafe bcs_stage_read(
+            stage, UInt64(filled), buffer.baseAddress.map { unsafe $0 + filled }, count - filled,
+            &got)
+          if status != BCS_OK { failure = status.lastError("stage") }
+          if status != BCS_OK || got == 0 { return }
+          filled += got
+        }
+      }
+      if let failure { throw failure }
+      guard bytes.count == count else {
+        throw BlobCache.Error(BCS_IO, operation: "read", cause: "a staged file is too short")
+      }
+      return bytes
+    }
+  }
+
+  /// The finished body, valid after the stage is freed; it belongs to the caller.
+  func body() throws(BlobCache.Error) -> OwnedBody {
+    try unsafe use("stage") { stage throws(BlobCache.Error) -> OwnedBody in
+      var body = unsafe bcs_body()
+      let status = unsafe bcs_stage_body(stage, &body)
+      guard status == BCS_OK else { throw status.lastError("stage") }
+      unsafe body.owned = true
+      return unsafe OwnedBody(body)
+    }
+  }
+
+  /// A write that publishes the finished stage.
+  func prepare(
+    _ maker: (OpaquePointer, OpaquePointer, inout OpaquePointer?) -> bcs_status
+  ) throws(BlobCache.Error) -> PreparedWrite? {
+    try unsafe use("store") { stage throws(BlobCache.Error) -> PreparedWrite? in
+      try unsafe PreparedWrite.make(handle, "store", stage: self) { store, out in
+        unsafe maker(store, stage, &out)
+      }
+    }
+  }
+}
+
+/// A body taken over from C, until a BlobStorage takes it.
+@safe final class OwnedBody: @unchecked Sendable {
+  // Sendable: read-only until taken, and taken by its one user.
+  private var body: bcs_body
+
+  init(_ body: bcs_body) { unsafe self.body = body }
+
+  deinit {
+    if unsafe body.owned { unsafe bcs_release_body(&body) }
+  }
+
+  func take() -> bcs_body {
+    defer { unsafe body.owned = false }
+    return unsafe body
+  }
+}
+
+/// A C stage until somebody frees it: its Stage, or the store's shutdown.
+@safe final class StageSlot: @unchecked Sendable {
+  // Sendable: the pointer is only used under the lock.
+  private let lock = Mutex<Void>(())
+  private var pointer: OpaquePointer?
+
+  init(_ pointer: OpaquePointer) { unsafe self.pointer = pointer }
+
+  func use<R>(
+    _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
+  ) throws(BlobCache.Error) -> R {
+    var result: Result<R, BlobCache.Error> = .failure(.closed(operation))
+    lock.withLock { _ in
+      guard let pointer = unsafe pointer else { return }
+      do throws(BlobCache.Error) {
+        result = .success(try unsafe body(pointer))
+      } catch {
+        result = .failure(error)
+      }
+    }
+    return try result.get()
+  }
+
+  func free() {
+    lock.withLock { _ in
+      if let pointer = unsafe pointer { unsafe bcs_stage_free(pointer) }
+      unsafe pointer = nil
+    }
+  }
+}
+
+/// The stages of a store that are not freed, for its shutdown.
+final class StageList: Sendable {
+  private let list = Mutex<[ObjectIdentifier: StageSlot]>([:])
+
+  func insert(_ slot: StageSlot) { list.withLock { $0[ObjectIdentifier(slot)] = slot } }
+
+  func remove(_ slot: StageSlot) {
+    _ = list.withLock { $0.removeValue(forKey: ObjectIdentifier(slot)) }
+  }
+
+  func freeAll() {
+    for slot in list.withLock({ Array($0.values) }) { slot.free() }
+  }
+}

@@ -1,0 +1,269 @@
+internal import CBlobStore
+
+/// A body that is being written: in memory up to the inline threshold, then in a staging file.
+///
+/// Full buffers of 256 KiB go to the BlockingPool, in order, so that the producer goes on while they are hashed and
+/// written; with four outstanding, `write` waits. So a body of any size takes about 1.5 MiB of memory.
+///
+/// Where staging fails (a full disk, no descriptor) and `fallsBackToMemory` was asked for, the bytes so far are read
+/// back and the rest is kept in memory, 64 MiB at most: what was loaded can still be handed over, though not stored.
+///
+/// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or `discard` at any time.
+final class StagedBody: @unchecked Sendable {
+  // Sendable: one task at a time; what the pool touches is in StageWriter, under its lock.
+  static let bufferSize = 256 << 10
+  static let memoryLimit = 64 << 20
+
+  private let store: Store
+  private let fallsBackToMemory: Bool
+  private var buffer: [UInt8] = []
+  private var writer: StageWriter?
+  /// Why the body is in memory although it is large.
+  private var stagingFailure: BlobCache.Error?
+  private var finished: (digest: BlobCache.Digest, size: Int)?
+
+  init(store: Store, fallsBackToMemory: Bool) {
+    self.store = store
+    self.fallsBackToMemory = fallsBackToMemory
+  }
+
+  /// Bytes written so far.
+  private(set) var count = 0
+
+  func write(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
+    if Task.isCancelled { throw .cancelled("write") }
+    count += bytes.count
+    if bytes.withContiguousStorageIfAvailable({ $0.count }) == nil {
+      return try await append([UInt8](bytes))
+    }
+    try await append(bytes)
+  }
+
+  /// In pieces that fill a buffer, since a body in one piece of a gigabyte must not be copied whole.
+  private func append(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
+    let total = bytes.count
+    var offset = 0
+    while offset < total {
+      let room = stagingFailure == nil ? Self.bufferSize - buffer.count : total - offset
+      let end = min(total, offset + room)
+      bytes.withContiguousStorageIfAvailable { source in
+        unsafe buffer.append(contentsOf: source[offset..<end])
+      }
+      offset = end
+      if stagingFailure != nil {
+        try checkMemory()
+      } else if buffer.count == Self.bufferSize {
+        try await spill()
+      }
+    }
+    if writer == nil, stagingFailure == nil, buffer.count > store.inlineThreshold,
+      buffer.count > Self.bufferSize / 4
+    {
+      // Begun early enough that the last buffer is not the only one hashed while nobody writes.
+      try await beginStage()
+    }
+  }
+
+  private func checkMemory() throws(BlobCache.Error) {
+    if buffer.count > Self.memoryLimit, let stagingFailure { throw stagingFailure }
+  }
+
+  private func beginStage() async throws(BlobCache.Error) {
+    guard writer == nil else { return }
+    let handle = store.handle
+    do throws(BlobCache.Error) {
+      let stage = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Stage in
+        try Stage.begin(handle)
+      }
+      writer = StageWriter(stage)
+    } catch {
+      try fallBack(error)
+    }
+  }
+
+  /// Hands the full buffer to the pool.
+  private func spill() async throws(BlobCache.Error) {
+    try await beginStage()
+    guard let writer else { return }
+    let full = buffer
+    buffer = writer.takeSpare() ?? []
+    buffer.reserveCapacity(Self.bufferSize)
+    do throws(BlobCache.Error) {
+      try await writer.write(full)
+    } catch {
+      try await fallBack(from: writer, error)
+    }
+  }
+
+  private func fallBack(_ error: BlobCache.Error) throws(BlobCache.Error) {
+    guard fallsBackToMemory, error.code != .closed, error.code != .forked else { throw error }
+    stagingFailure = error
+  }
+
+  private func fallBack(
+    from writer: StageWriter, _ error: BlobCache.Error
+  ) async throws(BlobCache.Error) {
+    try fallBack(error)
+    let tail = buffer
+    let (written, unwritten) = await writer.stop()
+    guard count <= Self.memoryLimit + Self.bufferSize else { throw error }
+    let stage = writer.stage
+    buffer = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> [UInt8] in
+      try stage.read(count: written)
+    }
+    for piece in unwritten { buffer.append(contentsOf: piece) }
+    buffer.append(contentsOf: tail)
+    self.writer = nil
+    try checkMemory()
+  }
+
+  /// Ends the body and compares it with what is expected of it.
+  func finish(
+    expecting digest: BlobCache.Digest? = nil, size: Int? = nil
+  ) async throws(BlobCache.Error) {
+    if writer == nil, stagingFailure == nil, buffer.count > store.inlineThreshold {
+      try await beginStage()
+    }
+    if let writer {
+      do throws(BlobCache.Error) {
+        if !buffer.isEmpty {
+          let last = buffer
+          buffer = []
+          try await writer.write(last)
+        }
+        try await writer.drain()
+        let stage = writer.stage
+        finished = try await BlockingPool.shared.attempt {
+          () throws(BlobCache.Error) -> (digest: BlobCache.Digest, size: Int) in
+          try stage.finish()
+        }
+      } catch {
+        try await fallBack(from: writer, error)
+      }
+    }
+    let result: (digest: BlobCache.Digest, size: Int)
+    if let finished {
+      result = finished
+    } else if buffer.count <= Self.bufferSize / 4 {
+      result = (BlobCache.Digest(hashing: buffer), buffer.count)
+    } else {
+      let bytes = buffer
+      result = await BlockingPool.shared.run { (BlobCache.Digest(hashing: bytes), bytes.count) }
+    }
+    finished = result
+    if let size, result.size != size {
+      throw BlobCache.Error(
+        .sizeMismatch, operation: "store",
+        message: "The body does not have the size that was expected; nothing was stored.",
+        cause: "\(result.size) bytes, expected \(size)")
+    }
+    if let digest { try store.check(result.digest, digest) }
+  }
+
+  /// Stores the finished body; returns when every process sees it.
+  func commitEntry(
+    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+  ) async throws(BlobCache.Error) -> BlobCache.Entry {
+    let spec = try EntrySpec(
+      key: key, lifetime: lifetime, attributes: attributes, now: store.now)
+    return try await commit(spec).entry(now: spec.now)
+  }
+
+  /// As above, and gives the blob.
+  func commit(
+    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+  ) async throws(BlobCache.Error) -> BlobCache.Blob {
+    let spec = try EntrySpec(
+      key: key, lifetime: lifetime, attributes: attributes, now: store.now)
+    // The body first: after the commit, the staging file belongs to the store.
+    let body = try await stagedBody()
+    let write = try await commit(spec)
+    let storage = unsafe buffer.withUnsafeBufferPointer { bytes in
+      unsafe write.storage(
+        body: body?.take() ?? bcs_body(),
+        inline: body == nil ? bytes : .init(start: nil, count: 0))
+    }
+    return BlobCache.Blob(storage: storage, source: .loaded)
+  }
+
+  private func commit(_ spec: EntrySpec) async throws(BlobCache.Error) -> PreparedWrite {
+    if let stagingFailure { throw stagingFailure }
+    guard let finished else { throw BlobCache.Error(BCS_INVALID, operation: "store") }
+    let cost = spec.cost + buffer.count
+    try await store.queue.admit(cost)
+    defer { store.queue.release(cost) }
+    let write: PreparedWrite
+    if let stage = writer?.stage {
+      let store = store
+      write = try await BlockingPool.shared.attempt {
+        () throws(BlobCache.Error) -> PreparedWrite in try store.prepareStaged(spec, stage)
+      }
+    } else {
+      write = try Result { () throws(BlobCache.Error) -> PreparedWrite in
+        try store.prepareInline(spec, buffer, known: finished.digest)
+      }.get()
+    }
+    try await store.commit(write, inPlace: writer == nil)
+    return write
+  }
+
+  private func stagedBody() async throws(BlobCache.Error) -> OwnedBody? {
+    guard let stage = writer?.stage else { return nil }
+    return try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> OwnedBody in
+      try stage.body()
+    }
+  }
+
+  /// The finished body as a blob that is not in the store.
+  func unstoredBlob(
+    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
+    cause: BlobCache.Error
+  ) async throws(BlobCache.Error) -> BlobCache.Blob {
+    guard let finished else { throw BlobCache.Error(BCS_INVALID, operation: "store") }
+    // Attributes that are too large are a reason not to store; the bytes are handed over without.
+    let encoded: [UInt8]
+    do throws(BlobCache.Error) { encoded = try attributes.encoded() } catch { encoded = [] }
+    let body = try await stagedBody()
+    let now = store.now
+    let storage = unsafe key.withUnsafeBytes { key in
+      unsafe encoded.withUnsafeBufferPointer { attributes in
+        unsafe buffer.withUnsafeBufferPointer { bytes in
+          var record = unsafe bcs_record()
+          unsafe withUnsafeMutableBytes(of: &record.digest) { out in
+            unsafe finished.digest.withUnsafeBytes { unsafe out.copyMemory(from: $0) }
+          }
+          unsafe record.size = UInt64(finished.size)
+          unsafe record.lifetime = lifetime.stored(at: now)
+          unsafe record.written_ms = now
+          unsafe record.access_ms = now
+          unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
+          unsafe record.key_count = key.count
+          unsafe record.attributes = attributes.baseAddress
+          unsafe record.attributes_count = attributes.count
+          return unsafe BlobStorage.make(
+            &record, expired: false, body: body?.take() ?? bcs_body(),
+            inline: body == nil ? bytes : .init(start: nil, count: 0))
+        }
+      }
+    }
+    return BlobCache.Blob(storage: storage, source: .loadedNotStored(cause))
+  }
+
+  /// Throws the bytes away.
+  func discard() {
+    buffer = []
+    writer = nil
+    finished = nil
+  }
+}
+
+extension Store {
+  /// A body in an array whose digest is known.
+  func prepareInline(
+    _ spec: EntrySpec, _ bytes: [UInt8], known digest: BlobCache.Digest
+  ) throws(BlobCache.Error) -> PreparedWrite {
+    try unsafe bytes.withUnsafeBufferPointer { buffer throws(BlobCache.Error) -> PreparedWrite in
+      try unsafe prepareInline(spec, buffer, digest: digest)
+    }
+  }
+}

@@ -1,0 +1,86 @@
+internal import CBlobStore
+
+extension Store {
+  var statistics: BlobCache.Statistics {
+    var counted = bcs_counters()
+    do throws(BlobCache.Error) {
+      try unsafe handle.use("statistics") { unsafe bcs_count($0, &counted) }
+    } catch {
+      // Closed: what this process counted is still true.
+    }
+    return statistics(counted)
+  }
+
+  private func statistics(_ counted: bcs_counters) -> BlobCache.Statistics {
+    var out = BlobCache.Statistics()
+    out.entries = Int(clamping: counted.entries)
+    out.indexBytes = Int(clamping: counted.inline_bytes)
+    out.blobFiles = Int(clamping: counted.blob_files)
+    out.blobBytes = Int(clamping: counted.blob_bytes)
+    out.blobAllocatedBytes = Int(clamping: counted.blob_allocated)
+    out.hits = Int(clamping: counted.hits)
+    out.misses = Int(clamping: counted.misses)
+    out.loads = flights.loads
+    out.joins = flights.joins
+    out.failedLoads = counters.failedLoads.count
+    out.stores = counters.stores.count
+    out.failedStores = counters.failedStores.count
+    out.removals = counters.removals.count
+    out.damaged = counters.damaged.count
+    out.failedLookups = counters.failedLookups.count
+    return out
+  }
+
+  /// Walks the folders and the slots; blocks.
+  func census() throws(BlobCache.Error) -> BlobCache.Census {
+    var counted = bcs_counters()
+    let now = now
+    let status = try unsafe handle.use("statistics") { store throws(BlobCache.Error) in
+      unsafe bcs_count_all(store, now, &counted)
+    }
+    guard status == BCS_OK else { throw status.lastError("statistics") }
+    var out = BlobCache.Census()
+    out.statistics = statistics(counted)
+    out.expired = Int(clamping: counted.entries_expired)
+    out.indexAllocatedBytes = Int(clamping: counted.index_allocated)
+    out.indexFreeBytes = Int(clamping: counted.index_free)
+    out.stagingAllocatedBytes = Int(clamping: counted.staging_allocated)
+    out.quarantineAllocatedBytes = Int(clamping: counted.quarantine_allocated)
+    out.slotsAllocatedBytes = Int(clamping: counted.slots_allocated)
+    out.totalHits = Int(clamping: counted.total_hits)
+    out.totalMisses = Int(clamping: counted.total_misses)
+    return out
+  }
+
+  /// Blocks.
+  func flush() throws(BlobCache.Error) {
+    let status = try unsafe handle.use("flush") { store throws(BlobCache.Error) in
+      unsafe bcs_flush(store)
+    }
+    guard status == BCS_OK else { throw status.lastError("flush") }
+  }
+
+  /// Walks index and folders; blocks for long.
+  func checkStructure(
+    repair: Bool, progress: @escaping (Int, Int) -> Void
+  ) throws(BlobCache.Error) -> bcs_check_report {
+    var report = bcs_check_report()
+    var call = Progress(call: progress)
+    let status = try unsafe handle.use("verify") { store throws(BlobCache.Error) in
+      unsafe withUnsafeMutablePointer(to: &call) { call in
+        unsafe bcs_check_structure(store, repair, &report, tellProgress, call)
+      }
+    }
+    guard status == BCS_OK else { throw status.lastError("verify") }
+    return report
+  }
+}
+
+private struct Progress {
+  let call: (Int, Int) -> Void
+}
+
+private func tellProgress(context: UnsafeMutableRawPointer?, done: UInt64, total: UInt64) {
+  unsafe context?.assumingMemoryBound(to: Progress.self).pointee
+    .call(Int(clamping: done), Int(clamping: total))
+}

@@ -1,0 +1,132 @@
+internal import CBlobStore
+internal import Dispatch
+internal import Synchronization
+
+#if canImport(FoundationEssentials)
+  internal import FoundationEssentials
+#else
+  internal import Foundation
+#endif
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#else
+  internal import Darwin
+#endif
+
+/// One directory in this process: the C handle, the writer's thread, the flights, the counters. Shared by all
+/// `BlobCache` instances of the directory; made and ended by `StoreRegistry`.
+final class Store: Sendable {
+  let handle: StoreHandle
+  /// The first opener's.
+  let clock: BlobCache.Clock
+  let isReadOnly: Bool
+  let counters = StoreCounters()
+  let flights = FlightTable<BlobCache.Blob>()
+  let queue: WriteQueue
+  /// The writer: a serial queue, which gets a thread of its own.
+  let thread: DispatchQueue
+  /// Left when everything is released.
+  let ended = DispatchGroup()
+
+  private let isTemporary: Bool
+  private let process = getpid()
+  private let listeners: Listeners
+
+  init(handle: StoreHandle, configuration: BlobCache.Configuration, isTemporary: Bool) {
+    self.handle = handle
+    self.isTemporary = isTemporary
+    clock = configuration.clock
+    isReadOnly = configuration.readOnly
+    let listeners = Listeners()
+    self.listeners = listeners
+    thread = DispatchQueue(label: "blobcache.writer")
+    queue = WriteQueue(handle: handle, thread: thread) { listeners.emit(.backgroundError($0)) }
+    ended.enter()
+  }
+
+  /// Milliseconds since 1970.
+  @inline(__always)
+  var now: Int64 { clock.milliseconds }
+
+  /// Bodies up to this many bytes stand in the index.
+  var inlineThreshold: Int { handle.info.inlineThreshold }
+
+  /// Whether small writes may be committed on the caller's thread: not where a commit waits for the disk.
+  var commitsInPlace: Bool { handle.info.durability == .checkpointed }
+
+  /// The process that opened it was forked, and this is the child.
+  var isForked: Bool { process != getpid() }
+
+  // MARK: Instances
+
+  /// Whether a second instance with this configuration may share the store.
+  func accept(_ configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    if configuration.durability != .asRecorded,
+      configuration.durability != handle.info.durability
+    {
+      throw BlobCache.Error(BCS_DURABILITY, operation: "open", path: handle.info.path)
+    }
+    if isReadOnly && !configuration.readOnly {
+      throw BlobCache.Error(
+        .readOnly, operation: "open", path: handle.info.path,
+        message: "This process has the directory open for reading only; close that one first.")
+    }
+  }
+
+  /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.
+  func shutDown() {
+    unsafe handle.close { store in
+      handle.stages.freeAll()
+      if isTemporary || isReadOnly { return }
+      let status = unsafe bcs_flush(store)
+      if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
+    }
+    if isTemporary {
+      do {
+        try FileManager.default.removeItem(atPath: handle.info.path)
+      } catch {
+        emit(.backgroundError(error))
+      }
+    }
+  }
+
+  // MARK: Events
+
+  /// Calls every instance's `onEvent`.
+  func emit(_ event: BlobCache.Event) { listeners.emit(event) }
+
+  func addListener(_ listener: (@Sendable (BlobCache.Event) -> Void)?) -> Int? {
+    listener.map(listeners.add)
+  }
+
+  func removeListener(_ id: Int?) {
+    if let id { listeners.remove(id) }
+  }
+}
+
+/// The `onEvent` closures of a store's instances.
+private final class Listeners: Sendable {
+  private struct State: Sendable {
+    var next = 0
+    var closures: [Int: @Sendable (BlobCache.Event) -> Void] = [:]
+  }
+
+  private let state = Mutex(State())
+
+  func add(_ closure: @escaping @Sendable (BlobCache.Event) -> Void) -> Int {
+    state.withLock { state in
+      state.next += 1
+      state.closures[state.next] = closure
+      return state.next
+    }
+  }
+
+  func remove(_ id: Int) { state.withLock { _ = $0.closures.removeValue(forKey: id) } }
+
+  func emit(_ event: BlobCache.Event) {
+    for closure in state.withLock({ Array($0.closures.values) }) { closure(event) }
+  }
+}

@@ -1,0 +1,110 @@
+#if canImport(FoundationEssentials)
+  internal import FoundationEssentials
+#else
+  internal import Foundation
+#endif
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#else
+  internal import Darwin
+#endif
+
+/// An open file of the system, for what blobs are written to; closed when it goes.
+final class SystemFile: Sendable {
+  let descriptor: CInt
+
+  private init(_ descriptor: CInt) { self.descriptor = descriptor }
+
+  deinit { _ = close(descriptor) }
+
+  /// Writes a file aside and renames it onto `path`.
+  static func replace(
+    _ path: String, with bytes: UnsafeRawBufferPointer, mode: UInt32
+  ) throws(BlobCache.Error) {
+    var template = Array("\(path).XXXXXX".utf8CString)
+    let file = try create(&template, path: path)
+    do throws(BlobCache.Error) {
+      try unsafe file.write(bytes, path: path)
+      guard fchmod(file.descriptor, mode_t(mode)) == 0, unsafe rename(template, path) == 0 else {
+        throw BlobCache.Error(errno: errno, operation: "rename", path: path)
+      }
+    } catch {
+      unsafe unlink(template)
+      throw error
+    }
+  }
+
+  /// A file in the temporary folder that has no name any more, at offset 0.
+  static func unnamed(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) -> SystemFile {
+    let folder = ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
+    var template = Array("\(folder)/blobcache-XXXXXX".utf8CString)
+    let file = try create(&template, path: folder)
+    unsafe unlink(template)
+    try unsafe file.write(bytes, path: folder)
+    guard lseek(file.descriptor, 0, SEEK_SET) == 0 else {
+      throw BlobCache.Error(errno: errno, operation: "seek", path: folder)
+    }
+    return file
+  }
+
+  private static func create(
+    _ template: inout [CChar], path: String
+  ) throws(BlobCache.Error) -> SystemFile {
+    let descriptor = unsafe template.withUnsafeMutableBufferPointer { buffer in
+      unsafe buffer.baseAddress.map { unsafe mkstemp($0) } ?? -1
+    }
+    guard descriptor >= 0 else {
+      throw BlobCache.Error(errno: errno, operation: "create", path: path)
+    }
+    // mkstemp(3) does not do that itself, and a child must not inherit it.
+    _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
+    return SystemFile(descriptor)
+  }
+
+  private func write(_ bytes: UnsafeRawBufferPointer, path: String) throws(BlobCache.Error) {
+    var offset = 0
+    while offset < bytes.count {
+      let part = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
+      let written = unsafe writeOnce(descriptor, part)
+      if written < 0 && errno == EINTR { continue }
+      guard written > 0 else {
+        throw BlobCache.Error(errno: errno, operation: "write", path: path)
+      }
+      offset += written
+    }
+  }
+
+  /// Removes a file that may be gone already.
+  static func remove(_ path: String) throws(BlobCache.Error) {
+    if unsafe unlink(path) != 0, errno != ENOENT {
+      throw BlobCache.Error(errno: errno, operation: "unlink", path: path)
+    }
+  }
+}
+
+/// write(2), which the method of the same name hides.
+private func writeOnce(_ descriptor: CInt, _ part: UnsafeRawBufferPointer) -> Int {
+  unsafe write(descriptor, part.baseAddress, min(part.count, 1 << 30))
+}
+
+extension BlobCache.Error {
+  /// For system calls made from Swift.
+  init(errno code: CInt, operation: String, path: String) {
+    let (kind, advice): (Code, String) =
+      switch code {
+      case ENOSPC, EDQUOT: (.noSpace, "No space is left; free some on this disk.")
+      case EMFILE, ENFILE: (.tooManyFiles, "No file descriptor is left; raise the limit.")
+      case EACCES, EPERM, EROFS: (.permission, "Permission was denied; check owner and modes.")
+      case ENOENT: (.notFound, "The file or directory does not exist.")
+      case ENOTDIR: (.notADirectory, "A file stands where a folder should be.")
+      case ELOOP: (.symbolicLink, "A symbolic link stands where a file should be.")
+      default: (.io, "Reading or writing failed; check the disk and the system's log.")
+      }
+    self.init(
+      kind, operation: operation, path: path, message: advice,
+      cause: unsafe String(cString: strerror(code)))
+  }
+}

@@ -1,0 +1,278 @@
+extension BlobCache {
+  /// The blob of a key: from the cache, or brought by a loader that then runs once for all who ask.
+  ///
+  ///     let blob = try await cache.fetch(url, lifetime: .expires(after: .seconds(20))) { load in
+  ///       for try await chunk in try await origin.get(url) { try await load.write(chunk) }
+  ///       return .complete
+  ///     }
+  ///
+  /// A fresh entry is returned at once, on the calling thread, and counts as an access. Otherwise
+  /// the loader runs, in a task of its own that inherits the task-locals of this one, and everybody
+  /// in the process who asks for the key meanwhile waits for it, with the lifetime and attributes of
+  /// the call that started it. Waiters of a higher priority raise that of its task.
+  ///
+  /// - *Errors*: what the loader throws reaches everyone who waits, unchanged. It is not stored, and
+  ///   the next call starts anew. When the bytes cannot be stored (a full disk), they are returned
+  ///   all the same, with source ``Blob/Source-swift.enum/loadedNotStored(_:)``.
+  /// - *Cancellation*: a cancelled waiter throws `CancellationError` at once and disturbs nobody.
+  ///   When the last one has left, the loader's task is cancelled and the key is free; a call that
+  ///   comes then starts anew.
+  /// - *Removal*: a ``remove(_:)`` or ``removeAll()`` of the key while it is being loaded: those who
+  ///   wait get the result, marked as not stored, and the next call starts anew.
+  /// - *Re-entrancy*: a loader may fetch other keys. If it would wait, directly or through other
+  ///   loaders and other caches, for its own result, that call throws ``Error/Code/cycle``. Tasks
+  ///   that a loader starts count as part of it, `Task.detached` excepted.
+  ///
+  /// - Parameters:
+  ///   - key: names the blob.
+  ///   - lifetime: of what the loader brings; nil: the configuration's default.
+  ///   - policy: whether the cache or the loader is asked. Default: ``FetchPolicy/cacheFirst``.
+  ///   - attributes: stored with what the loader brings. Default: none.
+  ///   - loader: writes the blob to ``Load/write(_:)`` and says how it ended, see ``Outcome``. Not
+  ///     called on a hit.
+  /// - Throws: what the loader throws, `CancellationError`, or ``Error``: among others
+  ///   ``Error/Code/notCached`` for ``FetchPolicy/cacheOnly``, ``Error/Code/closed``,
+  ///   ``Error/Code/keyTooLong``.
+  public func fetch(
+    _ key: Key, lifetime: Lifetime? = nil, policy: FetchPolicy = .cacheFirst,
+    attributes: Attributes = [:],
+    loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
+  ) async throws -> Blob {
+    var mustReadDisk = false
+    if policy != .reload {
+      switch try store.lookup(key, quick: true) {
+      case .hit(let blob): return blob
+      case .miss: break
+      case .wouldBlock: mustReadDisk = true
+      }
+    }
+    return try await fetchSlowly(
+      key, lifetime: lifetime ?? configuration.defaultLifetime, policy: policy,
+      attributes: attributes, mustReadDisk: mustReadDisk, loader: loader)
+  }
+
+  /// Apart from `fetch`, so that a hit pays for none of its frame.
+  @inline(never)
+  private func fetchSlowly(
+    _ key: Key, lifetime: Lifetime, policy: FetchPolicy, attributes: Attributes,
+    mustReadDisk: Bool,
+    loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
+  ) async throws -> Blob {
+    if mustReadDisk, let blob = try await store.lookupOffPool(key) { return blob }
+    if policy == .cacheOnly { throw Error.notCached }
+    // Attributes that can never be stored are the caller's mistake, and not worth a load.
+    if !attributes.isEmpty { _ = try attributes.encoded() }
+    let work = FlightWork(
+      store: store, key: key, lifetime: lifetime, attributes: attributes,
+      reloads: policy == .reload, loader: loader)
+    return try await store.flights.value(for: key, reload: work.reloads, owner: owner) { ticket in
+      try await work.run(ticket)
+    }
+  }
+}
+
+extension Store {
+  /// A lookup of a fresh entry that may read and hash as much as it has to, on threads that may wait
+  /// for the disk.
+  fileprivate func lookupOffPool(
+    _ key: BlobCache.Key, freshOnly: Bool = true, touch: Bool = true
+  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
+    let found = try await BlockingPool.shared.attempt {
+      [self] () throws(BlobCache.Error) -> Lookup in
+      try lookup(key, freshOnly: freshOnly, touch: touch)
+    }
+    if case .hit(let blob) = found { return blob }
+    return nil
+  }
+
+  /// What is there, expired or not, and not counted as an access.
+  fileprivate func peek(_ key: BlobCache.Key) async throws(BlobCache.Error) -> BlobCache.Blob? {
+    switch try lookup(key, quick: true, freshOnly: false, touch: false) {
+    case .hit(let blob): return blob
+    case .miss: return nil
+    case .wouldBlock: return try await lookupOffPool(key, freshOnly: false, touch: false)
+    }
+  }
+}
+
+/// The work of one flight: look again, load, store.
+private struct FlightWork: Sendable {
+  let store: Store
+  let key: BlobCache.Key
+  let lifetime: BlobCache.Lifetime
+  let attributes: BlobCache.Attributes
+  let reloads: Bool
+  let loader: @Sendable @concurrent (inout BlobCache.Load) async throws -> BlobCache.Outcome
+
+  func run(_ ticket: FlightTicket<BlobCache.Blob>) async throws -> BlobCache.Blob {
+    let previous = try await store.peek(key)
+    if !reloads, let previous, !previous.entry.isExpired {
+      // Whoever stored between the caller's miss and this flight has done its work. Looked up once
+      // more, since this counts as an access and the peek did not.
+      if case .hit(let blob) = try store.lookup(key, quick: true) { return blob }
+      return previous
+    }
+
+    let start = ContinuousClock.now
+    store.flights.countLoad()
+    let body = StagedBody(store: store, fallsBackToMemory: true)
+    do {
+      var load = BlobCache.Load(key: key, previous: previous, body: body)
+      let outcome = try await loader(&load)
+      let blob = try await conclude(outcome, body: body, previous: previous, ticket: ticket)
+      store.emit(.loaded(key: key, duration: ContinuousClock.now - start, size: blob.count))
+      return blob
+    } catch {
+      body.discard()
+      if Task.isCancelled {
+        // `write` says `.cancelled`, having a typed error; those who wait know `CancellationError`.
+        if let own = error as? BlobCache.Error, own.code == .cancelled { throw CancellationError() }
+        throw error
+      }
+      store.counters.failedLoads.add()
+      store.emit(.loadFailed(key: key, duration: ContinuousClock.now - start, error: error))
+      throw error
+    }
+  }
+
+  private func conclude(
+    _ outcome: BlobCache.Outcome, body: StagedBody, previous: BlobCache.Blob?,
+    ticket: FlightTicket<BlobCache.Blob>
+  ) async throws -> BlobCache.Blob {
+    let lifetime = outcome.lifetime ?? lifetime
+    switch outcome.form {
+    case .complete:
+      return try await keep(
+        body, lifetime: lifetime, attributes: outcome.attributes ?? attributes, ticket: ticket)
+    case .doNotStore:
+      try await body.finish()
+      return try await body.unstoredBlob(
+        key: key, lifetime: lifetime, attributes: attributes, cause: .notToBeStored)
+    case .unchanged:
+      guard let previous else { throw BlobCache.Error.nothingToKeep }
+      guard body.count == 0 else { throw BlobCache.Error.unchangedButWritten }
+      return try await renew(
+        previous, lifetime: lifetime, attributes: outcome.attributes, body: body, ticket: ticket)
+    }
+  }
+
+  /// Stores what was written, if it may be and can be; hands it over in any case.
+  private func keep(
+    _ body: StagedBody, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
+    ticket: FlightTicket<BlobCache.Blob>
+  ) async throws -> BlobCache.Blob {
+    // Hashing a large body takes long, so it comes before the point of no return.
+    try await body.finish()
+    if let bar = await ticket.barFromStoring() {
+      return try await body.unstoredBlob(
+        key: key, lifetime: lifetime, attributes: attributes, cause: .barred(bar))
+    }
+    return try await commit(body, lifetime: lifetime, attributes: attributes)
+  }
+
+  private func commit(
+    _ body: StagedBody, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+  ) async throws -> BlobCache.Blob {
+    do throws(BlobCache.Error) {
+      return try await body.commit(key: key, lifetime: lifetime, attributes: attributes)
+    } catch {
+      store.emit(.storeFailed(key: key, error: error))
+      return try await body.unstoredBlob(
+        key: key, lifetime: lifetime, attributes: attributes, cause: error)
+    }
+  }
+
+  /// Lets the previous bytes be fresh anew.
+  private func renew(
+    _ previous: BlobCache.Blob, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
+    body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
+  ) async throws -> BlobCache.Blob {
+    if let bar = await ticket.barFromStoring() { return previous.from(.loadedNotStored(.barred(bar))) }
+    do throws(BlobCache.Error) {
+      let renewed = try await store.renew(
+        key: key, generation: previous.entry.generation, lifetime: lifetime,
+        attributes: attributes)
+      // What is there now: the renewed entry, or what somebody has stored in its place.
+      if let blob = try await store.peek(key), renewed != nil || !blob.entry.isExpired {
+        return blob.from(.loaded)
+      }
+      if renewed != nil { return previous.from(.loaded) }
+    } catch {
+      store.emit(.storeFailed(key: key, error: error))
+      return previous.from(.loadedNotStored(error))
+    }
+    // Removed while the loader asked: the loader says that the bytes are right, and they are held.
+    try await body.write(Contents(blob: previous))
+    try await body.finish()
+    return try await commit(
+      body, lifetime: lifetime, attributes: attributes ?? previous.attributes)
+  }
+}
+
+extension BlobCache.Blob {
+  /// The same bytes, with another word on where they came from.
+  fileprivate func from(_ source: Source) -> BlobCache.Blob {
+    BlobCache.Blob(storage: storage, source: source)
+  }
+}
+
+/// A blob's bytes as a collection, without a copy.
+private struct Contents: RandomAccessCollection, Sendable {
+  let blob: BlobCache.Blob
+
+  var startIndex: Int { 0 }
+  var endIndex: Int { blob.count }
+  subscript(position: Int) -> UInt8 { unsafe blob.withUnsafeBytes { unsafe $0[position] } }
+
+  func withContiguousStorageIfAvailable<R>(
+    _ body: (UnsafeBufferPointer<UInt8>) throws -> R
+  ) rethrows -> R? {
+    try unsafe blob.withUnsafeBytes { unsafe try body($0.assumingMemoryBound(to: UInt8.self)) }
+  }
+}
+
+extension BlobCache.Error {
+  fileprivate static let notCached = Self(
+    .notCached, operation: "fetch",
+    message: "The key is not in the cache, or is expired, and `.cacheOnly` runs no loader.")
+
+  fileprivate static let notToBeStored = Self(
+    .declined, operation: "fetch", message: "The loader chose not to store its result.")
+
+  fileprivate static let nothingToKeep = Self(
+    .invalidArgument, operation: "fetch",
+    message: """
+      The loader returned `.unchanged`, but `load.previous` is nil: there is nothing to keep. \
+      Write the bytes and return `.complete`.
+      """)
+
+  fileprivate static let unchangedButWritten = Self(
+    .invalidArgument, operation: "fetch",
+    message: """
+      The loader wrote bytes and returned `.unchanged`. Return `.complete` to store them, or write \
+      nothing.
+      """)
+
+  fileprivate static func barred(_ bar: FlightBar) -> Self {
+    switch bar {
+    case .superseded:
+      Self(
+        .superseded, operation: "fetch",
+        message: "A `.reload` of the key began later; what it brings is stored instead.")
+    case .detached:
+      Self(
+        .superseded, operation: "fetch", message: "The key was removed while it was being loaded.")
+    case .cancelled:
+      .cancelled("fetch")
+    }
+  }
+
+  static let closedDuringFetch = closed("fetch")
+
+  static let fetchCycle = Self(
+    .cycle, operation: "fetch",
+    message: """
+      The loader that makes this call would wait for its own result. Let it load what it needs \
+      without asking the cache for it.
+      """)
+}

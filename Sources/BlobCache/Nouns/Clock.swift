@@ -1,0 +1,72 @@
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+internal import Synchronization
+
+#if canImport(Glibc)
+  internal import Glibc
+#elseif canImport(Musl)
+  internal import Musl
+#else
+  internal import Darwin
+#endif
+
+extension BlobCache {
+  /// Where a cache takes the time from. All lifetimes are reckoned by it, in milliseconds.
+  public struct Clock: Sendable {
+    private let source: (@Sendable () -> Date)?
+
+    /// The machine's clock.
+    public static let system = Clock()
+
+    private init() { source = nil }
+
+    /// A clock of your own, for tests; see ``ManualClock``. Called on every lookup, from any thread.
+    public init(now: @escaping @Sendable () -> Date) { source = now }
+
+    /// Milliseconds since 1970.
+    var milliseconds: Int64 {
+      if let source { return source().millisecondsSince1970 }
+      var time = timespec()
+      #if os(Linux)
+        // The kernel's tick (1 to 4 ms) is exact enough for lifetimes and costs a quarter of the precise clock.
+        unsafe clock_gettime(CLOCK_REALTIME_COARSE, &time)
+      #else
+        unsafe clock_gettime(CLOCK_REALTIME, &time)
+      #endif
+      return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+    }
+  }
+
+  /// A clock that stands still until it is moved: for tests of what expires.
+  ///
+  ///     let clock = BlobCache.ManualClock()
+  ///     var configuration = BlobCache.Configuration()
+  ///     configuration.clock = clock.clock
+  ///     let cache = try BlobCache.temporary(configuration: configuration)
+  ///     clock.advance(by: .seconds(20))
+  public final class ManualClock: Sendable {
+    private let time: Atomic<Int64>
+
+    /// A clock that shows `now`; by default 14 November 2023, 22:13:20 UTC.
+    public init(now: Date = Date(timeIntervalSince1970: 1_700_000_000)) {
+      time = Atomic(now.millisecondsSince1970)
+    }
+
+    /// What the clock shows.
+    public var now: Date { Date(millisecondsSince1970: time.load(ordering: .relaxed)) }
+
+    /// Moves the clock, forwards or (a negative duration) backwards.
+    public func advance(by duration: Duration) {
+      time.wrappingAdd(duration.milliseconds, ordering: .relaxed)
+    }
+
+    /// Sets the clock.
+    public func set(to date: Date) { time.store(date.millisecondsSince1970, ordering: .relaxed) }
+
+    /// For ``Configuration/clock``.
+    public var clock: Clock { Clock { self.now } }
+  }
+}

@@ -1,0 +1,58 @@
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+
+extension BlobCache {
+  /// What is known of a key: a copy from the moment of the lookup, listing or store that gave it.
+  public struct Entry: Hashable, Sendable {
+    /// The key.
+    public let key: Key
+    /// The SHA-256 of the blob.
+    public let digest: Digest
+    /// How many bytes the blob has.
+    public let size: Int
+    /// The lifetime that it was stored or renewed with.
+    public let lifetime: Lifetime
+    /// When it was stored or renewed.
+    public let storedAt: Date
+    /// When it expires, or for a sliding lifetime would if nobody read it again; nil: never.
+    public let expiresAt: Date?
+    /// When it was last read, by any process; nil: never.
+    public let lastAccess: Date?
+    /// How often it was read, by all processes; counts to 63.
+    public let hits: Int
+    /// Whether it was expired at the lookup.
+    public let isExpired: Bool
+    /// What was stored with it.
+    public let attributes: Attributes
+    /// Where its bytes are.
+    public let location: Location
+
+    /// Changes with every write of the entry.
+    package let generation: UInt64
+    /// The first 16 bytes of the key's SHA-256.
+    let keyHash: KeyHash
+
+    /// Where a blob's bytes are kept.
+    public struct Location: Hashable, Sendable {
+      let isFile: Bool
+      /// In the index, beside the entry.
+      public static let index = Location(isFile: false)
+      /// In a file of their own, shared by all entries with the same bytes.
+      public static let file = Location(isFile: true)
+    }
+  }
+
+  /// Names an entry inside the index.
+  struct KeyHash: Hashable, Sendable {
+    var high: UInt64 = 0
+    var low: UInt64 = 0
+  }
+}
+
+extension BlobCache.Entry.Location: CustomStringConvertible {
+  /// `index` or `file`.
+  public var description: String { isFile ? "file" : "index" }
+}

@@ -1,0 +1,63 @@
+extension BlobCache {
+  /// Counts of a cache. Those of the directory are over all processes; those of this process since it was opened.
+  public struct Statistics: Hashable, Sendable {
+    /// Entries in the directory, expired ones included.
+    public var entries = 0
+    /// Bytes of blobs that are kept in the index.
+    public var indexBytes = 0
+    /// Blobs that are kept in files of their own.
+    public var blobFiles = 0
+    /// Bytes of those blobs.
+    public var blobBytes = 0
+    /// What their files take on the disk, in bytes.
+    public var blobAllocatedBytes = 0
+
+    /// Lookups of this process that found a fresh entry.
+    public var hits = 0
+    /// Lookups of this process that did not.
+    public var misses = 0
+    /// Loaders that this process ran.
+    public var loads = 0
+    /// Loaders of this process that threw.
+    public var failedLoads = 0
+    /// Fetches of this process that waited for a loader that was running already.
+    public var joins = 0
+    /// Entries that this process stored.
+    public var stores = 0
+    /// Stores of this process that failed.
+    public var failedStores = 0
+    /// Entries that this process removed.
+    public var removals = 0
+    /// Lookups of this process that met damage.
+    public var damaged = 0
+    /// Lookups of this process that could not read (no descriptors, an I/O error).
+    public var failedLookups = 0
+
+    /// All zero.
+    public init() {}
+  }
+
+  /// Everything that a directory uses and counts; takes a walk through its folders.
+  package struct Census: Sendable {
+    package var statistics = Statistics()
+    package var expired = 0
+    package var indexAllocatedBytes = 0
+    package var indexFreeBytes = 0
+    package var stagingAllocatedBytes = 0
+    package var quarantineAllocatedBytes = 0
+    package var slotsAllocatedBytes = 0
+    package var totalHits = 0
+    package var totalMisses = 0
+  }
+
+  /// How a directory was opened.
+  package struct DirectoryInfo: Sendable {
+    package var path: String
+    package var durability: Durability
+    package var inlineThreshold: Int
+    package var mapSize: Int
+    package var unlocked: Bool
+    package var indexSetAside: Bool
+    package var slotsRebuilt: Bool
+  }
+}
