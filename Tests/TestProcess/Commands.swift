@@ -96,10 +96,10 @@ struct Commands {
       case "always": configuration.verification = .always
       case "clock": configuration.clock = clock.clock
       case "network": configuration.allowsNetworkFileSystem = true
-      case "type": configuration.fileSystemType = Int64(parts[1], radix: 16)
+      case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
       case "boot": configuration.bootID = parts[1]
-      case "map": configuration.initialMapSize = try number(parts, 1) { Int($0) }
-      case "inline": configuration.inlineThreshold = try number(parts, 1) { Int($0) }
+      case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
+      case "inline": configuration.inlineThreshold = try number(parts, 1) { UInt32($0) }
       default: throw UsageError(description: "unknown option \(option)")
       }
     }
@@ -157,8 +157,7 @@ struct Commands {
     switch blob.source {
     case .index, .file: return "hit \(blob.count) \(digest)"
     case .loadedNotStored(let error):
-      let cause = (error as? BlobCache.Error).map { "\($0.code)" } ?? "other"
-      return "loadedNotStored \(blob.count) \(digest) \(cause)"
+      return "loadedNotStored \(blob.count) \(digest) \(error.code)"
     default: return "loaded \(blob.count) \(digest)"
     }
   }

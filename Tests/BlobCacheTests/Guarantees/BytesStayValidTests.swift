@@ -38,7 +38,7 @@ struct BytesStayValidTests {
       #expect(blob.holds(bytes))
       #expect(blob.digest == BlobCache.Digest(hashing: bytes))
       #expect(blob.data == Data(bytes))
-      try await blob.write(to: directory.path("copy"))
+      try blob.write(to: directory.path("copy"))
       #expect(FileManager.default.contents(atPath: directory.path("copy")) == Data(bytes))
     }
     try FileManager.default.removeItem(atPath: directory.path("cache"))

@@ -61,7 +61,8 @@ func snapshot(_ path: String) -> [String] {
     guard let status = fileStatus(full) else { return "\(name) absent" }
     let content: String
     switch status.st_mode & S_IFMT {
-    case S_IFREG: content = "\(FileManager.default.contents(atPath: full)?.base64EncodedString() ?? "?")"
+    case S_IFREG:
+      content = "\(FileManager.default.contents(atPath: full)?.base64EncodedString() ?? "?")"
     case S_IFLNK:
       content = (try? FileManager.default.destinationOfSymbolicLink(atPath: full)) ?? "?"
     default: content = ""
