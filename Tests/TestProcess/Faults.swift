@@ -23,10 +23,10 @@ extension Commands {
       fault.withLock { $0 = nil }
       return bcs_set_fault_hook(nil, nil)
     }
-    let signal = ["kill": SIGKILL, "stop": SIGSTOP][words[2]] ?? 0
+    let signals: [String: Int32] = ["kill": SIGKILL, "stop": SIGSTOP]
     let code = Int32(words[2]) ?? 0
     fault.withLock {
-      $0 = Fault(step: words[0], countdown: count, signal: signal, code: code)
+      $0 = Fault(step: words[0], countdown: count, signal: signals[words[2]] ?? 0, code: code)
     }
     bcs_set_fault_hook(
       { step, _ in
@@ -35,7 +35,7 @@ extension Commands {
           guard fault?.step == String(cString: step) else { return 0 }
           fault?.countdown -= 1
           guard let reached = fault, reached.countdown == 0 else { return 0 }
-          if reached.signal != 0 { kill(getpid(), reached.signal) }
+          if reached.signal != 0 { _ = kill(getpid(), reached.signal) }
           return reached.code
         }
       }, nil)
@@ -46,7 +46,7 @@ extension Commands {
     let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
     let highest = open.compactMap(UInt64.init).max() ?? 2
     // The listing itself held one, which is free again: the next one opened is at most `highest`.
-    var limit = rlimit(rlim_cur: highest + spare, rlim_max: highest + spare)
+    var limit = rlimit(rlim_cur: rlim_t(highest + spare), rlim_max: rlim_t(highest + spare))
     guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
       throw UsageError(description: "setrlimit: errno \(errno)")
     }

@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 import Testing
 
 @testable import BlobCache
@@ -44,7 +43,7 @@ struct LifecycleTests {
     let path = directory.path("cache")
     for round in 0..<10 {
       let cache = try BlobCache(directory: path)
-      let stored = Mutex<[Int]>([])
+      let stored = Collected<Int>()
       await withTaskGroup(of: Void.self) { group in
         for index in 0..<120 {
           group.addTask {
@@ -68,7 +67,7 @@ struct LifecycleTests {
                 #expect(blob.holds(bytes))
                 guard case .loaded = blob.source else { return }
               }
-              stored.withLock { $0.append(index) }
+              stored.append(index)
             } catch let error as BlobCache.Error {
               #expect(error.code == .closed || error.code == .cancelled, "\(error)")
             } catch {
@@ -83,7 +82,7 @@ struct LifecycleTests {
       }
       #expect(throws: BlobCache.Error.self) { try cache.blob(for: "key") }
       let again = try BlobCache(directory: path)
-      for index in stored.withLock({ $0 }) {
+      for index in stored.elements {
         let blob = try #require(try again.blob(for: BlobCache.Key("key-\(round)-\(index)")))
         let size = index % 4 == 0 ? 80_000 : 300
         #expect(blob.holds(seededBytes(count: size, seed: UInt64(index))))
@@ -166,10 +165,10 @@ struct LifecycleTests {
   }
 
   @Test func eventsTellOfLoadsFailuresAndDamage() async throws {
-    let events = Mutex<[BlobCache.Event]>([])
+    let events = Collected<BlobCache.Event>()
     var configuration = BlobCache.Configuration()
     configuration.verification = .always
-    configuration.onEvent = { event in events.withLock { $0.append(event) } }
+    configuration.onEvent = { event in events.append(event) }
     let path = directory.path("cache")
     let cache = try BlobCache(directory: path, configuration: configuration)
     struct Down: Error {}
@@ -183,11 +182,11 @@ struct LifecycleTests {
     try flipByte(of: CacheFolder(path).blobFile(blob.digest), at: 1)
     #expect(try cache.blob(for: "key") == nil)
     try await cache.close()
-    let kinds = events.withLock { $0.map(\.kind) }
+    let kinds = events.elements.map(\.kind)
     #expect(kinds.filter { $0 == .loaded }.count == 1)
     #expect(kinds.filter { $0 == .loadFailed }.count == 1)
     #expect(kinds.filter { $0 == .damaged }.count == 1)
     #expect(kinds.count == 3, "\(kinds)")
-    #expect(events.withLock { $0.first?.size } == 100_000)
+    #expect(events.elements.first?.size == 100_000)
   }
 }

@@ -1,5 +1,4 @@
 import Foundation
-import Synchronization
 import Testing
 
 @testable import BlobCache
@@ -302,14 +301,14 @@ struct WholeOrAbsentTests {
     let cache = try open(.always)
     let bodies = [seededBytes(count: 90_000, seed: 11), seededBytes(count: 3000, seed: 12)]
     try await cache.store(bodies[0], for: "key")
-    let done = Atomic(false)
+    let done = Counter()
     try await withThrowingTaskGroup(of: Void.self) { group in
       group.addTask {
         for round in 0..<200 { try await cache.store(bodies[round % 2], for: "key") }
-        done.store(true, ordering: .relaxed)
+        done.increment()
       }
       group.addTask {
-        while !done.load(ordering: .relaxed) {
+        while done.value == 0 {
           let blob = try #require(try cache.blob(for: "key"))
           #expect(blob.holds(bodies[0]) || blob.holds(bodies[1]))
           await Task.yield()

@@ -76,7 +76,7 @@ extension BlobCache.Blob {
   func holds(_ expected: [UInt8]) -> Bool {
     withUnsafeBytes { bytes in
       bytes.count == expected.count
-        && (bytes.isEmpty || memcmp(bytes.baseAddress, expected, expected.count) == 0)
+        && (bytes.baseAddress.map { memcmp($0, expected, expected.count) == 0 } ?? true)
     }
   }
 }

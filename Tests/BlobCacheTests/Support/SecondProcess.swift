@@ -7,8 +7,7 @@ import Testing
 /// Killed, if it still runs, when the last reference goes.
 final class SecondProcess: Sendable {
   let pid: pid_t
-  private let input: Int32
-  private let output: Int32
+  private let socket: Int32
   private let queue = DispatchQueue(label: "second process")
   private let state = Mutex(State())
 
@@ -35,10 +34,12 @@ final class SecondProcess: Sendable {
 
   /// Starts it, below `wrapper` (a command and its arguments) when one is given.
   init(wrapper: [String] = [], environment: [String: String] = [:]) throws {
-    var toChild: [Int32] = [0, 0]
-    var fromChild: [Int32] = [0, 0]
-    guard pipe2(&toChild, O_CLOEXEC) == 0, pipe2(&fromChild, O_CLOEXEC) == 0 else {
-      throw Failure(description: "pipe2: errno \(errno)")
+    // One socket pair for both directions: made close-on-exec in one step, so that no process which
+    // another test starts at the same moment keeps an end of it open.
+    var ends: [Int32] = [0, 0]
+    let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+    guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else {
+      throw Failure(description: "socketpair: errno \(errno)")
     }
     let words = wrapper + [Self.executable]
     var variables = ProcessInfo.processInfo.environment
@@ -46,24 +47,22 @@ final class SecondProcess: Sendable {
     variables.merge(environment) { $1 }
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
-    posix_spawn_file_actions_adddup2(&actions, toChild[0], 0)
-    posix_spawn_file_actions_adddup2(&actions, fromChild[1], 1)
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
     var arguments = words.map { strdup($0) } + [nil]
     var settings = variables.map { strdup("\($0.key)=\($0.value)") } + [nil]
     var child: pid_t = 0
     let status = posix_spawnp(&child, words[0], &actions, nil, &arguments, &settings)
-    (arguments + settings).forEach { free($0) }
+    for word in arguments + settings { free(word) }
     posix_spawn_file_actions_destroy(&actions)
-    close(toChild[0])
-    close(fromChild[1])
+    close(ends[1])
     guard status == 0 else { throw Failure(description: "\(words[0]): errno \(status)") }
-    (pid, input, output) = (child, toChild[1], fromChild[0])
+    (pid, socket) = (child, ends[0])
   }
 
   deinit {
     kill()
-    close(input)
-    close(output)
+    close(socket)
   }
 
   /// Starts one that has `directory` open.
@@ -85,7 +84,7 @@ final class SecondProcess: Sendable {
 
   func send(_ line: String) throws {
     let bytes = Array((line + "\n").utf8)
-    guard write(input, bytes, bytes.count) == bytes.count else {
+    guard Glibc.send(socket, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else {
       throw Failure(description: "process \(pid) takes no command: errno \(errno)")
     }
   }
@@ -121,11 +120,11 @@ final class SecondProcess: Sendable {
         return String(decoding: state.unread[..<end], as: UTF8.self)
       }
       if let line { return line }
-      var waiting = pollfd(fd: output, events: Int16(POLLIN), revents: 0)
+      var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
       guard poll(&waiting, 1, Self.patience) > 0 else {
         throw Failure(description: "process \(pid) says nothing for a minute")
       }
-      let count = read(output, &chunk, chunk.count)
+      let count = read(socket, &chunk, chunk.count)
       guard count > 0 else { return nil }
       state.withLock { $0.unread += chunk[..<count] }
     }
