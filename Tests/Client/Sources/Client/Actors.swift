@@ -49,6 +49,8 @@ final class ViewModel {
   var shown: Data?
   var pieces = 0
 
+  init() {}
+
   func show(_ name: String, from cache: BlobCache) async throws {
     shown = try cache.blob(for: name)?.data
     let blob = try await cache.fetch(name) { load in

@@ -125,7 +125,6 @@ func values(_ folder: String) async throws {
   case .index, .memory: fail("a large blob is a file")
   case .file: break
   case .loaded, .stale, .loadedNotStored: fail("it was not loaded")
-  default: fail("unknown source")
   }
   try await cache.close()
 }
