@@ -80,6 +80,16 @@ struct ReadmeTests {
   }
 
   @Test(arguments: documents)
+  func suitesThatAreNamedExist(document: String) throws {
+    let tests = FileManager.default.enumerator(atPath: Self.root.appending(path: "Tests").path)
+    let files = Set(
+      (tests?.allObjects ?? []).compactMap { ($0 as? String)?.split(separator: "/").last })
+    for match in try text(document).matches(of: #/`([A-Z][A-Za-z]*Tests)`/#) {
+      #expect(files.contains("\(match.output.1).swift"), "\(match.output.1)")
+    }
+  }
+
+  @Test(arguments: documents)
   func makeTargetsThatAreNamedExist(document: String) throws {
     let makefile = try text("Makefile")
     for match in try text(document).matches(
