@@ -2,7 +2,8 @@
 
 SWIFT ?= swift
 FORMATTED := Package.swift Sources Tests Benchmarks Snippets
-BENCH := --package-path Benchmarks --scratch-path .build/benchmarks
+BENCH := --package-path Benchmarks --scratch-path $(CURDIR)/.build/benchmarks
+CLIENT := --package-path Tests/Client --scratch-path $(CURDIR)/.build/client
 # Seconds after which a test run counts as hung.
 TEST_LIMIT ?= 600
 
@@ -15,7 +16,8 @@ help: ## this list
 .PHONY: run
 run: bootstrap ## the main job: a stress service over one directory, with progress and a table
 	$(SWIFT) build -c release --product blobcache-inspect
-	$(SWIFT) run -c release $(BENCH) blobcache-bench stress $(ARGS)
+	$(SWIFT) run -c release $(BENCH) blobcache-bench stress \
+	  --inspect $(CURDIR)/.build/release/blobcache-inspect $(ARGS)
 
 .PHONY: test
 test: bootstrap ## all tests, then the client package in Swift 5 and Swift 6 mode
@@ -25,9 +27,8 @@ test: bootstrap ## all tests, then the client package in Swift 5 and Swift 6 mod
 
 .PHONY: client
 client: bootstrap ## a user's package, compiled and run in Swift 5 and in Swift 6 mode
-	scripts/limit 900 $(SWIFT) build --package-path Tests/Client --scratch-path .build/client
-	scripts/limit 60 $(SWIFT) run --skip-build --package-path Tests/Client --scratch-path .build/client ClientSwift5
-	scripts/limit 60 $(SWIFT) run --skip-build --package-path Tests/Client --scratch-path .build/client ClientSwift6
+	BLOBCACHE_CLIENT_MODE=5 scripts/limit 600 $(SWIFT) run $(CLIENT)
+	BLOBCACHE_CLIENT_MODE=6 scripts/limit 600 $(SWIFT) run $(CLIENT)
 
 .PHONY: bootstrap
 bootstrap: ## installs what is missing: pkg-config, LMDB, OpenSSL
