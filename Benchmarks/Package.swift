@@ -16,6 +16,7 @@ let package = Package(
   name: "blobcache-benchmarks",
   platforms: [.macOS(.v26)],
   products: [.executable(name: "blobcache-bench", targets: ["blobcache-bench"])],
+  dependencies: [.package(name: "blobcache", path: "..")],
   targets: [
     .systemLibrary(
       name: "CPeerLMDB", path: "CSources/CPeerLMDB", pkgConfig: "lmdb",
@@ -34,7 +35,7 @@ let package = Package(
       linkerSettings: [.linkedLibrary("lmdb"), .linkedLibrary("crypto")]),
     .executableTarget(
       name: "blobcache-bench",
-      dependencies: ["CBaseline"],
+      dependencies: ["CBaseline", .product(name: "BlobCache", package: "blobcache")],
       swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6],

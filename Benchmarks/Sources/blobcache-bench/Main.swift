@@ -22,11 +22,18 @@ enum Main {
 
   static func main() async {
     do {
-      var options = try Options(Array(CommandLine.arguments.dropFirst()))
+      let options = try Options(Array(CommandLine.arguments.dropFirst()))
       let passed =
         switch options.command {
-        case "threshold": try Threshold.run(&options)
-        case "help", "--help", "-h": { print(usage); return true }()
+        case "stress": try await Stress.run(options)
+        case "stress-worker": try await Worker.run(options)
+        case "micro": try await Micro.run(options)
+        case "threshold": try Threshold.run(options)
+        case "help", "--help", "-h":
+          {
+            print(usage)
+            return true
+          }()
         default: throw UsageError("no command named \(options.command)")
         }
       exit(passed ? 0 : 1)
