@@ -13,7 +13,8 @@ enum Threshold {
     let quick = options.flag("--quick")
     try options.end()
     let folder = try makeFolder("threshold")
-    defer { removeFolder(folder) }  // all at the end: ext4 creates files slowly after many deletions
+    // All at the end: ext4 creates files slowly after many deletions.
+    defer { removeFolder(folder) }
 
     var speed = [
       "| body | get warm: inline | + WILLNEED | file | put: inline | of it locked | file | of it locked |",

@@ -35,7 +35,8 @@ enum Stores {
     let pieces = stride(from: 0, to: size, by: piece).map { Array(bytes[$0..<$0 + piece]) }
     let stores = bench.scale.largeStores
     let samples = try await Samples.interleaved(rounds: bench.scale.rounds) { round in
-      let firsts = (0..<stores).map { body(round * stores + $0, piece) }  // else a digest that is there
+      // Different bytes each time: a digest that is there already would not be written.
+      let firsts = (0..<stores).map { body(round * stores + $0, piece) }
       return try await rate(stores * size) {
         for (i, first) in firsts.enumerated() {
           try await cache.store(for: key(round * stores + i)) { body in

@@ -27,7 +27,8 @@ struct Crew {
       if worker.terminationReason == .uncaughtSignal || worker.terminationStatus > 1 {
         crashes += 1
       }
-      if worker.terminationStatus == 1, !sum(latest).failed { crashes += 1 }  // it said why on stderr
+      // 1 without a failure in its tally: it could not run, and said why on stderr.
+      if worker.terminationStatus == 1, !sum(latest).failed { crashes += 1 }
     }
     return (sum(latest), (ContinuousClock.now - start).seconds, crashes)
   }

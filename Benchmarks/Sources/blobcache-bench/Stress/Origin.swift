@@ -35,7 +35,8 @@ struct OriginFile: Codable, Sendable {
         at: URL(fileURLWithPath: root), includingPropertiesForKeys: Array(keys))
     else { return [] }
     return walk.compactMap { item in
-      guard let url = item as? URL, let values = try? url.resourceValues(forKeys: keys),  // gone: skip
+      // What is gone by now is skipped.
+      guard let url = item as? URL, let values = try? url.resourceValues(forKeys: keys),
         values.isRegularFile == true, let size = values.fileSize, size <= 8 << 20
       else { return nil }
       return url.path

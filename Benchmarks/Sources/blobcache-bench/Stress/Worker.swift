@@ -92,7 +92,8 @@ struct Worker: Sendable {
       called.set()
       let first = origin.begin(rank)
       defer { if first { origin.end(rank) } }
-      let expired = load.previous != nil  // of a fetch that prefers the cache: a copy past its lifetime
+      // The cache was asked first, so a copy that is handed to the loader is past its lifetime.
+      let expired = load.previous != nil
       tally.value.withLock {
         if expired { $0.expired += 1 }
         if !first { $0.duplicateLoads += 1 }
