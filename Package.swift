@@ -37,8 +37,12 @@ let package = Package(
     .target(name: "BlobCache", dependencies: ["CBlobStore"], swiftSettings: strict),
     .executableTarget(
       name: "blobcache-inspect", dependencies: ["BlobCache"], swiftSettings: strict),
+    .executableTarget(
+      name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore"],
+      path: "Tests/TestProcess"),
     .testTarget(
-      name: "BlobCacheTests", dependencies: ["BlobCache", "CBlobStore"]),
+      name: "BlobCacheTests",
+      dependencies: ["BlobCache", "CBlobStore", "blobcache-test-process"]),
     .testTarget(
       name: "InspectTests", dependencies: ["BlobCache", "blobcache-inspect"]),
   ],

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@ typedef struct walk {
   void (*progress)(void *context, uint64_t done, uint64_t total);
   void *context;
   uint64_t done, total;
+  bcsi_pair *recent; /* changes that are not in `digests` yet, in order */
+  size_t recent_count;
 } walk;
 
 static void step(walk *w) {
@@ -30,11 +33,24 @@ static void step(walk *w) {
   if (w->progress && w->done % 1024 == 0) w->progress(w->context, w->done, w->total);
 }
 
+static int order_of_pair(const void *a, const void *b) {
+  const bcsi_pair *x = a, *y = b;
+  int order = memcmp(x->digest, y->digest, sizeof x->digest);
+  return order != 0 ? order : memcmp(x->key_hash, y->key_hash, sizeof x->key_hash);
+}
+
 static bool has_pair(walk *w, const uint8_t *digest, const uint8_t *key_hash, int *rc) {
+  bcsi_pair wanted;
+  memcpy(wanted.digest, digest, sizeof wanted.digest);
+  memcpy(wanted.key_hash, key_hash, sizeof wanted.key_hash);
+  const bcsi_pair *recent =
+      w->recent_count ? bsearch(&wanted, w->recent, w->recent_count, sizeof wanted, order_of_pair) : NULL;
+  *rc = 0;
+  if (recent) return recent->add;
   MDB_cursor *cursor;
   *rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
   if (*rc != 0) return false;
-  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
+  MDB_val key = {BCS_HASH_SIZE, wanted.digest}, value = {BCS_HASH_SIZE, wanted.key_hash};
   *rc = mdb_cursor_get(cursor, &key, &value, MDB_GET_BOTH);
   mdb_cursor_close(cursor);
   if (*rc == MDB_NOTFOUND) {
@@ -108,12 +124,32 @@ static int check_digests(walk *w) {
                  mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
                  bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
                  memcmp(record.view.digest, key.mv_data, BCS_HASH_SIZE) == 0;
-    if (right) continue;
+    if (right || (value.mv_size == BCS_HASH_SIZE && key.mv_size == BCS_HASH_SIZE &&
+                  !has_pair(w, key.mv_data, value.mv_data, &rc) && rc == 0))
+      continue; /* right, or its removal is on the way */
     w->report->wrong_digests++;
     if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static size_t first_recent(walk *w, const uint8_t *digest) {
+  size_t low = 0, high = w->recent_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (memcmp(w->recent[middle].digest, digest, BCS_HASH_SIZE) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+static bool uses_file(walk *w, const uint8_t *key_hash, const uint8_t *digest) {
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, row;
+  bcsi_record record;
+  return mdb_get(w->txn, w->store->index.entries, &key, &row) == 0 &&
+         bcsi_record_decode(row.mv_data, row.mv_size, &record) && record.view.is_file &&
+         memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0;
 }
 
 static int count_uses(walk *w, const uint8_t *digest, uint32_t *uses) {
@@ -123,13 +159,14 @@ static int count_uses(walk *w, const uint8_t *digest, uint32_t *uses) {
   int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
   if (rc != 0) return rc;
   for (rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY); rc == 0;
-       rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP)) {
-    MDB_val row;
-    bcsi_record record;
-    if (mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
-        bcsi_record_decode(row.mv_data, row.mv_size, &record) && record.view.is_file &&
-        memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0)
-      ++*uses;
+       rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP))
+    if (value.mv_size == BCS_HASH_SIZE && uses_file(w, value.mv_data, digest)) ++*uses;
+  for (size_t i = first_recent(w, digest); i < w->recent_count; i++) {
+    const bcsi_pair *pair = &w->recent[i];
+    if (memcmp(pair->digest, digest, BCS_HASH_SIZE) != 0) break;
+    MDB_val d = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, h = {BCS_HASH_SIZE, (void *)(uintptr_t)pair->key_hash};
+    bool counted = mdb_cursor_get(cursor, &d, &h, MDB_GET_BOTH) == 0;
+    if (pair->add && !counted && uses_file(w, pair->key_hash, digest)) ++*uses;
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;
@@ -250,21 +287,23 @@ static bcs_status walk_all(walk *w) {
   bcs_status status = bcsi_totals_get(w->store, w->txn, &stored);
   if (status != BCS_OK) return status;
   w->total = stored.entries + stored.blob_files + 256;
-  int rc = check_entries(w);
+  int rc = w->repair ? bcsi_digest_merge(w->store, w->txn, &stored, true) : 0;
+  if (rc == 0) rc = bcsi_digest_recent(w->store, w->txn, &w->recent, &w->recent_count);
+  if (rc == 0) rc = check_entries(w);
   if (rc == 0) rc = check_digests(w);
   if (rc == 0) rc = check_blob_rows(w);
   if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
   for (int i = 0; status == BCS_OK && i < 256; i++, step(w)) status = check_folder(w, i);
   if (status != BCS_OK) return status;
-  if (!same_totals(&w->counted, &stored)) {
-    w->report->wrong_totals++;
-    if (w->repair) {
-      memcpy(w->counted.store_id, stored.store_id, sizeof stored.store_id);
-      if (stored.slots_used > w->counted.slots_used) w->counted.slots_used = stored.slots_used;
-      rc = bcsi_totals_put(w->store, w->txn, &w->counted);
-      if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
-      bcsi_slots_publish_totals(w->store, &w->counted);
-    }
+  bool wrong = !same_totals(&w->counted, &stored);
+  if (wrong) w->report->wrong_totals++;
+  if (w->repair) { /* also when nothing is wrong: the merge changed the counts of `recent` */
+    memcpy(w->counted.store_id, stored.store_id, sizeof stored.store_id);
+    w->counted.recent_next = stored.recent_next;
+    if (stored.slots_used > w->counted.slots_used) w->counted.slots_used = stored.slots_used;
+    rc = bcsi_totals_put(w->store, w->txn, &w->counted);
+    if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
+    bcsi_slots_publish_totals(w->store, &w->counted);
   }
   return bcsi_staging_dead(w->store, &w->report->dead_staging);
 }
@@ -303,6 +342,7 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
       bcsi_reader_leave(reader);
     }
   }
+  free(w.recent);
   if (progress) progress(context, w.total, w.total);
   bcsi_call_leave(store);
   return status;

@@ -53,10 +53,7 @@ static int find(batch *b, const uint8_t key_hash[BCS_HASH_SIZE], bcsi_record *ou
 }
 
 static int digest_row(batch *b, const uint8_t *digest, const uint8_t *key_hash, bool add) {
-  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
-  int rc = add ? mdb_put(b->txn, b->store->index.digests, &key, &value, MDB_NODUPDATA)
-               : mdb_del(b->txn, b->store->index.digests, &key, &value);
-  return rc == MDB_KEYEXIST || rc == MDB_NOTFOUND ? 0 : rc;
+  return bcsi_digest_note(b->store, b->txn, &b->totals, digest, key_hash, add);
 }
 
 static int trash_row(batch *b, const uint8_t *digest, bool add) {
@@ -365,6 +362,7 @@ static int apply_clear(batch *b, bcs_write *write) {
   if (rc != MDB_NOTFOUND) return rc;
   rc = mdb_drop(b->txn, index->entries, 0);
   if (rc == 0) rc = mdb_drop(b->txn, index->digests, 0);
+  if (rc == 0) rc = mdb_drop(b->txn, index->recent, 0);
   if (rc == 0) rc = mdb_drop(b->txn, index->blobs, 0);
   if (rc == 0) rc = mdb_drop(b->txn, index->free_slots, 0);
   if (rc != 0) return rc;
@@ -529,6 +527,7 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   int rc = 0;
   for (size_t i = 0; status == BCS_OK && rc == 0 && i < count; i++)
     if (puts || !is_put(writes[i])) rc = apply(b, writes[i]);
+  if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
   if (status == BCS_OK && rc == 0 && store->durable)
     for (int i = 0; status == BCS_OK && i < 256; i++)

@@ -1,7 +1,6 @@
 /* The LMDB environment: opening, its readers, growth and replacement.
  *
- * Trees: `entries` key hash → record; `digests` first 16 bytes of a digest → key hashes (fixed-size duplicates, none of
- * the user's data); `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking;
+ * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking;
  * `free` slot lines that are free; `meta` the totals.
  *
  * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
@@ -59,6 +58,7 @@ static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
   bcsi_index *index = &store->index;
   int rc = mdb_dbi_open(txn, "entries", create, &index->entries);
   if (rc == 0) rc = mdb_dbi_open(txn, "digests", create | MDB_DUPSORT | MDB_DUPFIXED, &index->digests);
+  if (rc == 0) rc = mdb_dbi_open(txn, "recent", create, &index->recent);
   if (rc == 0) rc = mdb_dbi_open(txn, "blobs", create, &index->blobs);
   if (rc == 0) rc = mdb_dbi_open(txn, "trash", create, &index->trash);
   if (rc == 0) rc = mdb_dbi_open(txn, "free", create, &index->free_slots);

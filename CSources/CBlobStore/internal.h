@@ -91,6 +91,7 @@ typedef struct bcsi_slots bcsi_slots;
 typedef struct bcsi_totals {
   uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated;
   uint64_t slots_used; /* lines below this number have been handed out */
+  uint64_t recent_next, recent_count; /* of the tree `recent` */
   uint8_t store_id[16];
 } bcsi_totals;
 struct bcsi_slots {
@@ -131,7 +132,7 @@ typedef struct bcsi_reader {
 typedef enum bcsi_gate { BCSI_GATE_OPEN, BCSI_GATE_PAUSED, BCSI_GATE_SHUT } bcsi_gate;
 typedef struct bcsi_index {
   MDB_env *env;
-  MDB_dbi entries, digests, blobs, trash, free_slots, meta;
+  MDB_dbi entries, digests, recent, blobs, trash, free_slots, meta;
   uint64_t map_size;
   unsigned flags;
   char path[4200];
@@ -146,6 +147,19 @@ bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out);
 bcs_status bcsi_index_grow(bcs_store *store);
 bcs_status bcsi_totals_get(bcs_store *store, MDB_txn *txn, bcsi_totals *out);
 int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals);
+
+/* ---- digests.c: from content to entries */
+typedef struct bcsi_pair {
+  uint8_t digest[BCS_HASH_SIZE], key_hash[BCS_HASH_SIZE];
+  uint64_t order;
+  bool add;
+} bcsi_pair;
+typedef bool (*bcsi_digest_found)(void *context, const uint8_t *key_hash); /* true: enough */
+int bcsi_digest_note(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const uint8_t *digest,
+                     const uint8_t *key_hash, bool add);
+int bcsi_digest_merge(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool force);
+int bcsi_digest_recent(bcs_store *store, MDB_txn *txn, bcsi_pair **out, size_t *count);
+int bcsi_digest_each(bcs_store *store, MDB_txn *txn, const uint8_t *digest, bcsi_digest_found found, void *context);
 
 /* ---- blob.c: blob files and quarantine */
 typedef struct bcsi_identity {

@@ -261,42 +261,47 @@ bcs_status bcs_lookup(bcs_store *store, const void *key, size_t key_count, int64
   return look_until_settled(&s);
 }
 
+enum { CANDIDATES = 16 };
+
+typedef struct by_digest {
+  bcs_store *store;
+  MDB_txn *txn;
+  const uint8_t *digest;
+  int64_t now_ms;
+  uint32_t flags;
+  uint8_t hashes[CANDIDATES][BCS_HASH_SIZE];
+  int count;
+} by_digest;
+
+/* The first 16 bytes of the digest led here; the record tells the whole digest, and whether it is fresh. */
+static bool is_candidate(void *context, const uint8_t *key_hash) {
+  by_digest *d = context;
+  MDB_val row;
+  bcsi_record record;
+  if (get(d->store, d->txn, key_hash, &row) != 0 || !bcsi_record_decode(row.mv_data, row.mv_size, &record) ||
+      memcmp(record.view.digest, d->digest, BCS_DIGEST_SIZE) != 0)
+    return false;
+  bcsi_slots_read_access(d->store, &record.view);
+  if ((d->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, d->now_ms)) return false;
+  memcpy(d->hashes[d->count++], key_hash, BCS_HASH_SIZE);
+  return d->count == CANDIDATES;
+}
+
 bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms, uint32_t flags,
                              bcs_found found, void *context, bcs_damage *damage) {
-  enum { CANDIDATES = 16 };
   bcs_status status = check_forked(store);
   if (status != BCS_OK) return status;
   bcsi_reader *reader;
   status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
-  uint8_t hashes[CANDIDATES][BCS_HASH_SIZE];
-  int count = 0;
-  MDB_cursor *cursor;
-  int rc = mdb_cursor_open(reader->txn, store->index.digests, &cursor);
-  if (rc == 0) {
-    MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value;
-    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY);
-    while (rc == 0 && count < CANDIDATES) {
-      MDB_val row;
-      bcsi_record record;
-      /* The first 16 bytes were enough to come here; the record tells the whole digest, and whether it is fresh. */
-      if (value.mv_size == BCS_HASH_SIZE && get(store, reader->txn, value.mv_data, &row) == 0 &&
-          bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
-          memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0) {
-        bcsi_slots_read_access(store, &record.view);
-        if (!(flags & BCS_LOOKUP_FRESH_ONLY) || !bcs_is_expired(&record.view, now_ms))
-          memcpy(hashes[count++], value.mv_data, BCS_HASH_SIZE);
-      }
-      rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP);
-    }
-    mdb_cursor_close(cursor);
-  }
-  if (count == 0 && (flags & BCS_LOOKUP_TOUCH)) count_access(store, reader, false);
+  by_digest d = {.store = store, .txn = reader->txn, .digest = digest, .now_ms = now_ms, .flags = flags};
+  int rc = bcsi_digest_each(store, reader->txn, digest, is_candidate, &d);
+  if (d.count == 0 && (flags & BCS_LOOKUP_TOUCH)) count_access(store, reader, false);
   bcsi_reader_leave(reader);
-  if (rc != 0 && rc != MDB_NOTFOUND) return bcsi_fail_lmdb(rc, "read", store->index.path);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "read", store->index.path);
   status = BCS_MISS;
-  for (int i = 0; i < count; i++) {
-    search s = {store, hashes[i], NULL, 0, now_ms, flags, found, context, damage};
+  for (int i = 0; i < d.count; i++) {
+    search s = {store, d.hashes[i], NULL, 0, now_ms, flags, found, context, damage};
     status = look_until_settled(&s);
     if (status != BCS_MISS) return status;
   }

@@ -1,0 +1,95 @@
+import Foundation
+
+/// `blobcache-bench COMMAND [--option…]`
+@main
+enum Main {
+  static let usage = """
+    usage: blobcache-bench COMMAND [--option…]
+
+      stress     the main job: two processes fetch this machine's files through one cache directory
+                   --seconds N        how long to run (30)
+                   --directory D      where; kept afterwards (a folder in TMPDIR)
+                   --inspect PATH     the blobcache-inspect to name in the closing lines
+                   --json             the closing table as one JSON object
+                   --quick            8 seconds, fewer files
+      micro      every speed row against its baseline, in one interleaved run
+                   --only ROW         the rows whose name contains ROW
+                   --json             one object a line
+                   --quick            smaller data, fewer rounds: for CI
+      threshold  bodies inline in the index against files, 2 to 64 KiB
+                   --quick            less data
+    """
+
+  static func main() async {
+    do {
+      let options = try Options(Array(CommandLine.arguments.dropFirst()))
+      let passed =
+        switch options.command {
+        case "stress": try await Stress.run(options)
+        case "stress-worker": try await Worker.run(options)
+        case "micro": try await Micro.run(options)
+        case "threshold": try Threshold.run(options)
+        case "help", "--help", "-h":
+          {
+            print(usage)
+            return true
+          }()
+        default: throw UsageError("no command named \(options.command)")
+        }
+      exit(passed ? 0 : 1)
+    } catch let error as UsageError {
+      complain("\(error.message)\n\(usage)")
+      exit(2)
+    } catch {
+      complain("\(error)")
+      exit(1)
+    }
+  }
+}
+
+/// The words after the program's name; each command takes what it knows and then asks for `end()`.
+struct Options {
+  let command: String
+  private var words: [String]
+
+  init(_ words: [String]) throws {
+    guard let command = words.first else { throw UsageError("a command is missing") }
+    self.command = command
+    self.words = Array(words.dropFirst())
+  }
+
+  mutating func flag(_ name: String) -> Bool {
+    guard let i = words.firstIndex(of: name) else { return false }
+    words.remove(at: i)
+    return true
+  }
+
+  mutating func value(_ name: String) throws -> String? {
+    guard let i = words.firstIndex(of: name) else { return nil }
+    guard i + 1 < words.count else { throw UsageError("\(name) needs a value") }
+    let value = words[i + 1]
+    words.removeSubrange(i...i + 1)
+    return value
+  }
+
+  mutating func number(_ name: String) throws -> Int? {
+    guard let text = try value(name) else { return nil }
+    guard let number = Int(text), number > 0 else {
+      throw UsageError("\(name) needs a number above 0")
+    }
+    return number
+  }
+
+  func end() throws {
+    if let word = words.first { throw UsageError("unknown argument \(word)") }
+  }
+}
+
+struct UsageError: Swift.Error {
+  let message: String
+  init(_ message: String) { self.message = message }
+}
+
+func complain(_ text: String) {
+  FileHandle.standardError.write(Data("blobcache-bench: \(text)\n".utf8))
+}

@@ -1,0 +1,103 @@
+import Foundation
+
+/// The closing table.
+struct StressReport {
+  let tally: Tally
+  let seconds: Double
+  let disk: Int
+
+  private var perSecond: Double { Double(tally.requests) / seconds }
+
+  var text: String {
+    let share = { (n: Int) in
+      String(format: "%.2f %%", 100 * Double(n) / Double(max(tally.requests, 1)))
+    }
+    let line = { (what: String, value: String, note: String) in
+      pad(what, 22) + pad(value, -16) + (note.isEmpty ? "" : "   \(note)")
+    }
+    var lines = [
+      "",
+      line("requests", grouped(tally.requests), "\(grouped(Int(perSecond))) a second"),
+      line("  hits, index", grouped(tally.count(.index)), share(tally.count(.index))),
+      line("  hits, file", grouped(tally.count(.file)), share(tally.count(.file))),
+      line("  loads", grouped(tally.count(.load)), share(tally.count(.load))),
+      line("  joins", grouped(tally.count(.join)), "waited for somebody else's load"),
+      line("expired", grouped(tally.expired), "loads that found a copy past its lifetime"),
+      line(
+        "served", bytes(tally.bytesServed), "\(bytes(Int(Double(tally.bytesServed) / seconds)))/s"),
+      line("verified", grouped(tally.verified), "SHA-256 equal to the file's, but for the wrong"),
+      line("wrong", grouped(tally.wrongBytes), ""),
+      line(
+        "duplicate loads", grouped(tally.duplicateLoads), "two at a time of one key in one process"),
+      line("errors", grouped(tally.errors), ""),
+      line("not stored", grouped(tally.notStored), ""),
+      line("disk use", bytes(disk), "allocated blocks"),
+      line("memory", bytes(tally.residentKiB << 10), "the larger process, at most"),
+      "",
+      pad("latency", 22) + pad("p50", -12) + pad("p99", -12) + pad("p99.9", -12),
+    ]
+    for kind in Tally.Kind.allCases {
+      let cells = [0.5, 0.99, 0.999].map { quantile in
+        pad(duration(tally.latency[kind]?.quantile(quantile)), -12)
+      }
+      lines.append(pad("  \(kind.rawValue)", 22) + cells.joined())
+    }
+    return lines.joined(separator: "\n") + "\n"
+  }
+
+  var json: String {
+    get throws {
+      var latency: [String: [String: Double]] = [:]
+      for kind in Tally.Kind.allCases {
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+          latency[kind.rawValue, default: [:]][name] = tally.latency[kind]?.quantile(q)
+        }
+      }
+      let line = Line(
+        seconds: seconds, requests: tally.requests, requestsPerSecond: perSecond,
+        indexHits: tally.count(.index), fileHits: tally.count(.file), loads: tally.count(.load),
+        joins: tally.count(.join), expired: tally.expired, bytesServed: tally.bytesServed,
+        verified: tally.verified, wrongBytes: tally.wrongBytes,
+        duplicateLoads: tally.duplicateLoads, errors: tally.errors, notStored: tally.notStored,
+        diskBytes: disk, residentBytes: tally.residentKiB << 10, latencyNanoseconds: latency)
+      let encoder = JSONEncoder()
+      encoder.outputFormatting = [.sortedKeys]
+      return String(decoding: try encoder.encode(line), as: UTF8.self)
+    }
+  }
+
+  private struct Line: Encodable {
+    let seconds: Double
+    let requests: Int
+    let requestsPerSecond: Double
+    let indexHits, fileHits, loads, joins, expired, bytesServed, verified: Int
+    let wrongBytes, duplicateLoads, errors, notStored, diskBytes, residentBytes: Int
+    let latencyNanoseconds: [String: [String: Double]]
+  }
+}
+
+func grouped(_ n: Int) -> String {
+  var text = ""
+  for (i, digit) in String(n).reversed().enumerated() {
+    if i > 0, i.isMultiple(of: 3), digit != "-" { text.append(",") }
+    text.append(digit)
+  }
+  return String(text.reversed())
+}
+
+func bytes(_ n: Int) -> String {
+  let units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+  var (value, unit) = (Double(n), 0)
+  while value >= 1024, unit < units.count - 1 { (value, unit) = (value / 1024, unit + 1) }
+  return unit == 0 ? "\(n) bytes" : String(format: "%.1f %@", value, units[unit])
+}
+
+private func duration(_ nanoseconds: Double?) -> String {
+  guard let nanoseconds else { return "–" }
+  return switch nanoseconds {
+  case ..<1e3: String(format: "%.0f ns", nanoseconds)
+  case ..<1e6: String(format: "%.1f µs", nanoseconds / 1e3)
+  case ..<1e9: String(format: "%.1f ms", nanoseconds / 1e6)
+  default: String(format: "%.2f s", nanoseconds / 1e9)
+  }
+}

@@ -1,0 +1,82 @@
+# `make run` and `make test` are all that is needed; `make help` lists the rest. Each installs what is missing first.
+
+SWIFT ?= swift
+FORMATTED := Package.swift Sources Tests Benchmarks Snippets
+BENCH := --package-path Benchmarks --scratch-path $(CURDIR)/.build/benchmarks
+CLIENT := --package-path Tests/Client --scratch-path $(CURDIR)/.build/client
+# Seconds after which a test run counts as hung.
+TEST_LIMIT ?= 600
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+.PHONY: run
+run: bootstrap ## the main job: a stress service over one directory, with progress and a table
+	$(SWIFT) build -c release --product blobcache-inspect
+	$(SWIFT) run -c release $(BENCH) blobcache-bench stress \
+	  --inspect $(CURDIR)/.build/release/blobcache-inspect $(ARGS)
+
+.PHONY: test
+test: bootstrap ## all tests, then the client package in Swift 5 and Swift 6 mode
+	scripts/limit 900 $(SWIFT) build --build-tests
+	scripts/swift-test $(TEST_LIMIT) .build/logs/test.log --skip-build
+	@$(MAKE) --no-print-directory client
+
+.PHONY: client
+client: bootstrap ## a user's package, compiled and run in Swift 5 and in Swift 6 mode
+	BLOBCACHE_CLIENT_MODE=5 scripts/limit 600 $(SWIFT) run $(CLIENT)
+	BLOBCACHE_CLIENT_MODE=6 scripts/limit 600 $(SWIFT) run $(CLIENT)
+
+.PHONY: bootstrap
+bootstrap: ## installs what is missing: pkg-config, LMDB, OpenSSL
+	@scripts/bootstrap
+
+.PHONY: build
+build: bootstrap ## library, tool and snippets, in debug
+	$(SWIFT) build
+
+.PHONY: format
+format: ## formats the Swift sources in place
+	$(SWIFT) format --in-place --parallel --recursive $(FORMATTED)
+
+.PHONY: lint
+lint: ## fails where `make format` would change something, or a rule of .swift-format is broken
+	$(SWIFT) format lint --strict --parallel --recursive $(FORMATTED)
+
+.PHONY: check-c
+check-c: ## the C core exports only its own prefix, and its header stands alone (after a build)
+	scripts/check-c
+
+.PHONY: docs
+docs: bootstrap ## the documentation, into .build/docs; warnings are errors
+	scripts/docs
+
+.PHONY: micro
+micro: bootstrap ## the speed table, each row against its baseline (ARGS=--json for programs)
+	$(SWIFT) run -c release $(BENCH) blobcache-bench micro $(ARGS)
+
+.PHONY: threshold
+threshold: bootstrap ## the measurement that chose how large a body may stand in the index
+	$(SWIFT) run -c release $(BENCH) blobcache-bench threshold $(ARGS)
+
+.PHONY: kill-long
+kill-long: bootstrap ## the kill -9 tests, some thousands of kills
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
+
+.PHONY: asan
+asan: bootstrap ## the tests under AddressSanitizer, leaks included
+	SWIFT_BACKTRACE=enable=no scripts/swift-test 1500 .build/logs/asan.log --sanitize=address \
+	  --scratch-path .build/asan -Xswiftc -use-ld=lld $(ARGS)
+
+.PHONY: tsan
+tsan: bootstrap ## the tests under ThreadSanitizer
+	SWIFT_BACKTRACE=enable=no scripts/swift-test 1500 .build/logs/tsan.log --sanitize=thread \
+	  --scratch-path .build/tsan $(ARGS)
+
+.PHONY: clean
+clean: ## removes everything that was built
+	rm -rf .build Benchmarks/.build Tests/Client/.build

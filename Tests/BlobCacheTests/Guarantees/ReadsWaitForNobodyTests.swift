@@ -1,0 +1,69 @@
+import Foundation
+import Testing
+
+@testable import BlobCache
+@testable import blobcache_test_process
+
+/// Promise 3: a lookup takes no lock that a writer holds. A second process stands still (SIGSTOP)
+/// inside its write transaction, holding the write lock, while this one reads.
+@Suite("3. Reads wait for nobody", .timeLimit(.minutes(2)))
+struct ReadsWaitForNobodyTests {
+  private let directory = TemporaryDirectory()
+
+  @Test func everyLookupAnswersWhileAWriterStandsStillInItsTransaction() async throws {
+    let path = directory.path("cache")
+    let cache = try BlobCache(directory: path)
+    let small = seededBytes(count: 500, seed: 1)
+    let large = seededBytes(count: 300_000, seed: 2)
+    try await cache.store(small, for: "small")
+    let digest = try await cache.store(large, for: "large").digest
+
+    let writer = try await SecondProcess.over(path)
+    #expect(try await writer.call("fault before-commit 1 stop") == "ok")
+    try writer.send("store small 9000 3")
+    try await writer.untilStopped()
+
+    for _ in 0..<100 {
+      #expect(try #require(try cache.blob(for: "small")).holds(small))
+    }
+    #expect(try #require(try cache.blob(for: "large")).holds(large))
+    #expect(try #require(try cache.blob(withDigest: digest)).holds(large))
+    let seen = try cache.withBytes(for: "small") { $0.byteCount }
+    #expect(seen == 500)
+    #expect(try cache.contains("large"))
+    #expect(try #require(try cache.entry(for: "small")).size == 500)
+    #expect(try cache.blob(for: "missing") == nil)
+    let fetched = try await cache.fetch("large") { _ in throw CancellationError() }
+    #expect(fetched.holds(large))
+    var listed = 0
+    for try await _ in cache.entries() { listed += 1 }
+    #expect(listed == 2)
+    #expect(cache.statistics.entries == 2)
+
+    // Another process's lookups too.
+    let reader = try await SecondProcess.over(path)
+    #expect(try await reader.call("get small").hasPrefix("hit 500 "))
+    #expect(try await reader.call("get missing") == "miss")
+
+    kill(writer.pid, SIGCONT)
+    #expect(try await writer.nextLine().hasPrefix("ok "))
+    #expect(try #require(try cache.blob(for: "small")).count == 9000)
+    try await cache.close()
+  }
+
+  @Test func aWriterThatIsStoppedForGoodAndKilledHoldsNobodyUp() async throws {
+    let path = directory.path("cache")
+    let cache = try BlobCache(directory: path)
+    let writer = try await SecondProcess.over(path)
+    #expect(try await writer.call("fault before-commit 1 stop") == "ok")
+    try writer.send("store key 100 1")
+    try await writer.untilStopped()
+    async let stored = cache.store(seededBytes(count: 100, seed: 2), for: "mine")
+    #expect(try cache.blob(for: "key") == nil)
+    writer.kill()
+    _ = try await stored
+    #expect(try cache.blob(for: "key") == nil)
+    #expect(try cache.contains("mine"))
+    try await cache.close()
+  }
+}

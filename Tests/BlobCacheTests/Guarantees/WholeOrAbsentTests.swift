@@ -1,0 +1,321 @@
+import Foundation
+import Testing
+
+@testable import BlobCache
+@testable import blobcache_test_process
+
+/// Promise 1: a lookup gives exactly the bytes that were stored, or nothing; damage heals.
+@Suite("1. Whole or absent")
+struct WholeOrAbsentTests {
+  private let directory = TemporaryDirectory()
+  private var folder: CacheFolder { CacheFolder(directory.path("cache")) }
+
+  private func open(
+    _ verification: BlobCache.Verification = .onFirstRead
+  ) throws -> BlobCache {
+    var configuration = BlobCache.Configuration()
+    configuration.verification = verification
+    configuration.inlineThreshold = 16_384
+    return try BlobCache(directory: directory.path("cache"), configuration: configuration)
+  }
+
+  // MARK: Every size and every way of writing
+
+  private static let sizes = [
+    0, 1, 4095, 4096, 4097, 16_383, 16_384, 16_385, (1 << 20) - 1, 1 << 20, (1 << 20) + 1,
+  ]
+
+  @Test(arguments: sizes, [1, 7, 4096, Int.max])
+  func everySizeInEveryChunkSizeComesBackExact(size: Int, chunk: Int) async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: size, seed: UInt64(size))
+    let entry = try await cache.store(for: "streamed") { body in
+      var start = 0
+      while start < size {
+        let end = start + min(chunk, size - start)
+        try await body.write(bytes[start..<end])
+        start = end
+      }
+    }
+    #expect(entry.size == size)
+    #expect(entry.digest == BlobCache.Digest(hashing: bytes))
+    #expect(try #require(try cache.blob(for: "streamed")).holds(bytes))
+    #expect(entry.location == (size <= 16_384 ? .index : .file))
+    try await cache.close()
+    let again = try open()
+    #expect(try #require(try again.blob(for: "streamed")).holds(bytes))
+    try await again.close()
+  }
+
+  @Test(arguments: sizes)
+  func everySizeStoredAtOnceAndFromAFileComesBackExact(size: Int) async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: size, seed: 7)
+    try Data(bytes).write(to: URL(fileURLWithPath: directory.path("source")))
+    try await cache.store(bytes, for: "whole")
+    try await cache.store(contentsOf: directory.path("source"), for: "file")
+    for key: BlobCache.Key in ["whole", "file"] {
+      #expect(try #require(try cache.blob(for: key)).holds(bytes))
+      let seen = try cache.withBytes(for: key) { span in span.byteCount }
+      #expect(seen == size)
+    }
+    try await cache.close()
+  }
+
+  // MARK: Damage
+
+  enum Damage: CaseIterable {
+    case truncated, flipped, emptied, removed
+
+    func apply(to path: String) throws {
+      switch self {
+      case .truncated: try #require(truncate(path, 99_999) == 0)
+      case .flipped: try flipByte(of: path, at: 50_000)
+      case .emptied: try #require(truncate(path, 0) == 0)
+      case .removed: try FileManager.default.removeItem(atPath: path)
+      }
+    }
+  }
+
+  /// With `.always`, under an open cache that has read the file before; with `.onFirstRead`, while
+  /// it is closed.
+  @Test(arguments: Damage.allCases, [false, true])
+  func damagedFileIsAMissAndHealsOnTheNextFetch(damage: Damage, whileOpen: Bool) async throws {
+    var cache = try open(whileOpen ? .always : .onFirstRead)
+    let bytes = seededBytes(count: 100_000, seed: 1)
+    let digest = try await cache.store(bytes, for: "key").digest
+    #expect(try cache.blob(for: "key") != nil)
+    if !whileOpen { try await cache.close() }
+    try damage.apply(to: folder.blobFile(digest))
+    if !whileOpen { cache = try open() }
+
+    #expect(try cache.blob(for: "key") == nil)
+    #expect(try cache.blob(withDigest: digest) == nil)
+    let loads = Counter()
+    for _ in 0..<3 {
+      let blob = try await cache.fetch("key") { load in
+        loads.increment()
+        try await load.write(bytes)
+        return .complete
+      }
+      #expect(blob.holds(bytes))
+    }
+    #expect(loads.value == 1)
+    #expect(try #require(try cache.blob(for: "key")).holds(bytes))
+    try await cache.flush()
+    #expect(folder.quarantined.count == (damage == .removed ? 0 : 1))
+    #expect(folder.blobFiles.count == 1)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func storingDamagedContentAgainReplacesTheBadFile() async throws {
+    let bytes = seededBytes(count: 100_000, seed: 2)
+    var cache = try open()
+    let digest = try await cache.store(bytes, for: "a").digest
+    try await cache.close()
+    try #require(truncate(folder.blobFile(digest), 10) == 0)
+    cache = try open()
+    try await cache.store(bytes, for: "b")
+    #expect(try #require(try cache.blob(for: "b")).holds(bytes))
+    #expect(try #require(try cache.blob(for: "a")).holds(bytes))
+    try await cache.close()
+  }
+
+  @Test func flippedByteOfABodyInsideTheIndexIsAMiss() async throws {
+    var cache = try open()
+    let bytes = seededBytes(count: 1000, seed: 3)
+    try await cache.store(bytes, for: "small")
+    try await cache.store(Array("bystander".utf8), for: "other")
+    try await cache.close()
+    let index = folder.path + "/index/data.mdb"
+    var data = try Data(contentsOf: URL(fileURLWithPath: index))
+    var flipped = 0
+    while let range = data.range(of: Data(bytes)) {
+      try flipByte(of: index, at: range.lowerBound + 500)
+      data[range.lowerBound + 500] ^= 0x40
+      flipped += 1
+    }
+    try #require(flipped > 0)
+    cache = try open()
+    #expect(try cache.blob(for: "small") == nil)
+    let seen = try cache.withBytes(for: "small") { $0.byteCount }
+    #expect(seen == nil)
+    #expect(try #require(try cache.blob(for: "other")).holds(Array("bystander".utf8)))
+    let healed = try await cache.fetch("small") { load in
+      try await load.write(bytes)
+      return .complete
+    }
+    #expect(healed.holds(bytes))
+    #expect(try #require(try cache.blob(for: "small")).holds(bytes))
+    try await cache.close()
+  }
+
+  @Test func fileThatVanishesUnderTheIndexCostsOneLoad() async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: 60_000, seed: 4)
+    let digest = try await cache.store(bytes, for: "key").digest
+    try FileManager.default.removeItem(atPath: folder.blobFile(digest))
+    let loads = Counter()
+    for _ in 0..<4 {
+      let blob = try await cache.fetch("key") { load in
+        loads.increment()
+        try await load.write(bytes)
+        return .complete
+      }
+      #expect(blob.holds(bytes))
+    }
+    #expect(loads.value == 1)
+    try await cache.close()
+  }
+
+  // MARK: Broken off
+
+  struct BrokenOff: Error {}
+
+  @Test(arguments: [10, 5000, 500_000])
+  func storeThatBreaksOffLeavesNothing(size: Int) async throws {
+    let cache = try open()
+    let old = Array("old".utf8)
+    try await cache.store(old, for: "replaced")
+    for key: BlobCache.Key in ["absent", "replaced"] {
+      await #expect(throws: BrokenOff.self) {
+        try await cache.store(for: key) { body in
+          try await body.write(seededBytes(count: size, seed: 5))
+          throw BrokenOff()
+        }
+      }
+      await #expect(throws: BrokenOff.self) {
+        try await cache.fetch(key, policy: .reload) { load in
+          try await load.write(seededBytes(count: size, seed: 5))
+          throw BrokenOff()
+        }
+      }
+    }
+    #expect(try cache.blob(for: "absent") == nil)
+    #expect(try #require(try cache.blob(for: "replaced")).holds(old))
+    try await cache.close()
+    #expect(folder.blobFiles.isEmpty)
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func cancelledStoreIsStoredWholeOrNotAtAll() async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: 200_000, seed: 6)
+    for round in 0..<50 {
+      let key = BlobCache.Key("key-\(round)")
+      let task = Task {
+        try await cache.store(for: key) { body in
+          for start in stride(from: 0, to: bytes.count, by: 10_000) {
+            try await body.write(bytes[start..<start + 10_000])
+            await Task.yield()
+          }
+        }
+      }
+      for _ in 0..<round { await Task.yield() }
+      task.cancel()
+      let outcome = await task.result
+      let blob = try cache.blob(for: key)
+      switch outcome {
+      case .success: #expect(try #require(blob).holds(bytes))
+      case .failure(let error):
+        #expect(error is CancellationError, "\(error)")
+        #expect(blob == nil)
+      }
+    }
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  // MARK: Expected digest and size
+
+  @Test func expectedContentStaysThroughAVerify() async throws {
+    let cache = try open()
+    for size in [100, 100_000] {
+      let bytes = seededBytes(count: size, seed: 8)
+      let key = BlobCache.Key("expected-\(size)")
+      try await cache.store(
+        for: key, expecting: BlobCache.Digest(hashing: bytes), expectingSize: size
+      ) { body in
+        try await body.write(bytes)
+      }
+    }
+    let report = try await cache.verify(.everything, repair: true)
+    #expect(report.isSound)
+    #expect(try cache.contains("expected-100"))
+    #expect(try cache.contains("expected-100000"))
+    try await cache.close()
+  }
+
+  @Test(arguments: [100, 100_000])
+  func unexpectedContentIsAnErrorAndNothingIsStored(size: Int) async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: size, seed: 9)
+    let other = BlobCache.Digest(hashing: Array("other".utf8))
+    let wholeError = try await errorOf {
+      try await cache.store(bytes, for: "key", expecting: other)
+    }
+    #expect(wholeError.code == .digestMismatch)
+    let streamError = try await errorOf {
+      try await cache.store(for: "key", expecting: other) { try await $0.write(bytes) }
+    }
+    #expect(streamError.code == .digestMismatch)
+    for expectedSize in [size - 1, size + 1] {
+      let sizeError = try await errorOf {
+        try await cache.store(for: "key", expectingSize: expectedSize) { body in
+          try await body.write(bytes)
+        }
+      }
+      #expect(sizeError.code == .sizeMismatch)
+    }
+    #expect(try cache.blob(for: "key") == nil)
+    try await cache.close()
+    #expect(folder.blobFiles.isEmpty)
+  }
+
+  // MARK: Many writers
+
+  @Test func eightProcessesStreamTheSameContentAtDifferentSpeed() async throws {
+    let path = folder.path
+    let processes = try await withThrowingTaskGroup(of: SecondProcess.self) { group in
+      for _ in 0..<8 { group.addTask { try await SecondProcess.over(path) } }
+      return try await group.reduce(into: []) { $0.append($1) }
+    }
+    let bytes = seededBytes(count: 400_000, seed: 10)
+    for (index, process) in processes.enumerated() {
+      try process.send("stream same-\(index % 2) 400000 10 \(500 << index)")
+    }
+    for process in processes {
+      #expect(try await process.nextLine() == "ok \(BlobCache.Digest(hashing: bytes).hex)")
+    }
+    for process in processes { try await process.end() }
+    #expect(folder.blobFiles.count == 1)
+    #expect(try await structureOf(path) == "ok")
+    let cache = try open()
+    #expect(try #require(try cache.blob(for: "same-0")).holds(bytes))
+    #expect(try #require(try cache.blob(for: "same-1")).holds(bytes))
+    try await cache.close()
+  }
+
+  @Test func readerDuringReplacementSeesOneOfTheTwoWhole() async throws {
+    let cache = try open(.always)
+    let bodies = [seededBytes(count: 90_000, seed: 11), seededBytes(count: 3000, seed: 12)]
+    try await cache.store(bodies[0], for: "key")
+    let done = Counter()
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      group.addTask {
+        for round in 0..<200 { try await cache.store(bodies[round % 2], for: "key") }
+        done.increment()
+      }
+      group.addTask {
+        while done.value == 0 {
+          let blob = try #require(try cache.blob(for: "key"))
+          #expect(blob.holds(bodies[0]) || blob.holds(bodies[1]))
+          await Task.yield()
+        }
+      }
+      try await group.waitForAll()
+    }
+    try await cache.close()
+  }
+}

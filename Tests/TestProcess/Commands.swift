@@ -1,0 +1,175 @@
+import BlobCache
+import CBlobStore
+import Foundation
+
+struct UsageError: Error, CustomStringConvertible {
+  var description: String
+}
+
+/// The state of the process between two lines.
+struct Commands {
+  private var cache: BlobCache?
+  private let clock = BlobCache.ManualClock(now: Date(timeIntervalSince1970: 1_900_000_000))
+  private var held: [BlobCache.Blob] = []
+
+  mutating func run(_ verb: String, _ words: [String]) async throws -> String {
+    switch verb {
+    case "open": try open(words)
+    case "close":
+      try await opened().close()
+      cache = nil
+    case "store": return try await store(words)
+    case "stream": return try await stream(words)
+    case "get": return try get(words)
+    case "expired": return try expired(words)
+    case "hold": return try hold(words)
+    case "held": return "ok " + held.map { $0.digest.hex }.joined(separator: " ")
+    case "fetch": return try await fetch(words)
+    case "remove": return "ok \(try await opened().remove(key(words)))"
+    case "clear": try await opened().removeAll()
+    case "flush": try await opened().flush()
+    case "statistics": return "ok entries=\(try opened().statistics.entries)"
+    case "fill": return try await fill(words)
+    case "random": try await randomWork(on: opened(), words)
+    case "clock": clock.set(to: Date(timeIntervalSince1970: try number(words, 0, Double.init)))
+    case "umask": umask(try number(words, 0) { mode_t($0, radix: 8) })
+    case "descriptors": try limitDescriptors(spare: number(words, 0, UInt64.init))
+    case "fault": try injectFault(words)
+    case "check": return try check(words)
+    case "fork": return try forkedLookup(words)
+    default: throw UsageError(description: "unknown command \(verb)")
+    }
+    return "ok"
+  }
+
+  // MARK: Words
+
+  func opened() throws -> BlobCache {
+    guard let cache else { throw UsageError(description: "open a directory first") }
+    return cache
+  }
+
+  private func word(_ words: [String], _ index: Int) throws -> String {
+    guard index < words.count else { throw UsageError(description: "missing word \(index + 1)") }
+    return words[index]
+  }
+
+  private func number<N>(_ words: [String], _ index: Int, _ read: (String) -> N?) throws -> N {
+    guard let number = read(try word(words, index)) else {
+      throw UsageError(description: "not a number: \(words[index])")
+    }
+    return number
+  }
+
+  private func key(_ words: [String]) throws -> BlobCache.Key {
+    BlobCache.Key(try word(words, 0))
+  }
+
+  /// Words 1 and 2: size and seed.
+  private func body(_ words: [String]) throws -> [UInt8] {
+    try seededBytes(count: number(words, 1) { Int($0) }, seed: number(words, 2) { UInt64($0) })
+  }
+
+  /// `forever`, `expires:SECONDS`, `sliding:SECONDS` or `sliding:SECONDS:ATMOST`.
+  private func lifetime(_ words: [String], _ index: Int) throws -> BlobCache.Lifetime? {
+    guard index < words.count else { return nil }
+    let parts = words[index].split(separator: ":")
+    let spans = parts.dropFirst().map { Duration.milliseconds(Int64((Double($0) ?? 0) * 1000)) }
+    switch (parts.first, spans.count) {
+    case ("forever", 0): return .forever
+    case ("expires", 1): return .expires(after: spans[0])
+    case ("sliding", 1): return .sliding(spans[0])
+    case ("sliding", 2): return .sliding(spans[0], atMost: spans[1])
+    default: throw UsageError(description: "not a lifetime: \(words[index])")
+    }
+  }
+
+  // MARK: Commands
+
+  /// `open DIRECTORY [durable] [always] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
+  private mutating func open(_ words: [String]) throws {
+    var configuration = BlobCache.Configuration()
+    for option in words.dropFirst() {
+      let parts = option.split(separator: "=", maxSplits: 1).map(String.init)
+      switch parts[0] {
+      case "durable": configuration.durability = .durable
+      case "always": configuration.verification = .always
+      case "clock": configuration.clock = clock.clock
+      case "network": configuration.allowsNetworkFileSystem = true
+      case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
+      case "boot": configuration.bootID = parts[1]
+      case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
+      case "inline": configuration.inlineThreshold = try number(parts, 1) { UInt32($0) }
+      default: throw UsageError(description: "unknown option \(option)")
+      }
+    }
+    cache = try BlobCache(directory: try word(words, 0), configuration: configuration)
+  }
+
+  /// `store KEY SIZE SEED [LIFETIME]`: answers after the store has returned.
+  private func store(_ words: [String]) async throws -> String {
+    let entry = try await opened().store(
+      body(words), for: key(words), lifetime: lifetime(words, 3))
+    return "ok \(entry.digest.hex)"
+  }
+
+  /// `stream KEY SIZE SEED CHUNK`: a streaming store in pieces of CHUNK bytes, yielding between them.
+  private func stream(_ words: [String]) async throws -> String {
+    let bytes = try body(words)
+    let chunk = try number(words, 3) { Int($0) }
+    let entry = try await opened().store(for: key(words)) { body in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        try await body.write(rest.prefix(chunk))
+        rest = rest.dropFirst(chunk)
+        await Task.yield()
+      }
+    }
+    return "ok \(entry.digest.hex)"
+  }
+
+  /// `get KEY`: `hit SIZE DIGEST SHA256-OF-THE-BYTES` or `miss`.
+  private func get(_ words: [String]) throws -> String {
+    guard let blob = try opened().blob(for: key(words)) else { return "miss" }
+    return "hit \(blob.count) \(blob.digest.hex) \(BlobCache.Digest(hashing: blob.data).hex)"
+  }
+
+  /// `expired KEY`: what the metadata says, which is not an access.
+  private func expired(_ words: [String]) throws -> String {
+    guard let entry = try opened().entry(for: key(words)) else { return "miss" }
+    return "ok \(entry.isExpired)"
+  }
+
+  private mutating func hold(_ words: [String]) throws -> String {
+    guard let blob = try opened().blob(for: key(words)) else { return "miss" }
+    held.append(blob)
+    return "ok"
+  }
+
+  /// `fetch KEY SIZE SEED`: reads through; the loader's body is the seeded one.
+  private func fetch(_ words: [String]) async throws -> String {
+    let bytes = try body(words)
+    let blob = try await opened().fetch(key(words)) { load in
+      try await load.write(bytes)
+      return .complete
+    }
+    let digest = BlobCache.Digest(hashing: blob.data).hex
+    switch blob.source {
+    case .index, .file: return "hit \(blob.count) \(digest)"
+    case .loadedNotStored(let error):
+      return "loadedNotStored \(blob.count) \(digest) \(error.code)"
+    default: return "loaded \(blob.count) \(digest)"
+    }
+  }
+
+  /// `fill COUNT SIZE`: keys fill-0 … with seeds 0 …, in one process's own pace.
+  private func fill(_ words: [String]) async throws -> String {
+    let count = try number(words, 0) { Int($0) }
+    let size = try number(words, 1) { Int($0) }
+    for index in 0..<count {
+      try await opened().store(
+        seededBytes(count: size, seed: UInt64(index)), for: BlobCache.Key("fill-\(index)"))
+    }
+    return "ok \(count)"
+  }
+}
