@@ -38,6 +38,7 @@ extension BlobCache {
     attributes: Attributes = [:],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
+    try checkOpen("fetch")
     var mustReadDisk = false
     if policy != .reload {
       switch try store.lookup(key, quick: true) {
@@ -47,8 +48,18 @@ extension BlobCache {
       }
     }
     return try await fetchSlowly(
-      key, lifetime: lifetime ?? configuration.defaultLifetime, policy: policy,
+      key, lifetime: lifetime ?? defaultLifetime, policy: policy,
       attributes: attributes, mustReadDisk: mustReadDisk, loader: loader)
+  }
+
+  /// ``fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)`` for whatever names blobs.
+  public func fetch(
+    _ key: some KeyConvertible, lifetime: Lifetime? = nil, policy: FetchPolicy = .cacheFirst,
+    attributes: Attributes = [:],
+    loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
+  ) async throws -> Blob {
+    try await fetch(
+      key.blobCacheKey, lifetime: lifetime, policy: policy, attributes: attributes, loader: loader)
   }
 
   /// Apart from `fetch`, so that a hit pays for none of its frame.

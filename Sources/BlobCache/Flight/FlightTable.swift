@@ -297,7 +297,6 @@ extension FlightTable.State {
 // The generic class above cannot hold these.
 private let lastFlight = Atomic<UInt64>(0)
 private let lastWaiter = Atomic<UInt64>(0)
-private let lastOwner = Atomic<UInt64>(0)
 
 extension FlightID {
   static func next() -> FlightID {
@@ -308,11 +307,5 @@ extension FlightID {
 extension WaiterID {
   static func next() -> WaiterID {
     WaiterID(number: lastWaiter.add(1, ordering: .relaxed).newValue)
-  }
-}
-
-extension FlightOwner {
-  static func next() -> FlightOwner {
-    FlightOwner(number: lastOwner.add(1, ordering: .relaxed).newValue)
   }
 }

@@ -1,0 +1,198 @@
+internal import BlobCache
+
+extension Command {
+  /// The command that the raw words (without the program's name) ask for. Touches nothing outside.
+  init(parsing raw: [[UInt8]]) throws(UsageError) {
+    let arguments = try Arguments(raw)
+    var words = arguments.words[...]
+    let given = arguments.options.map(\.option)
+    guard let word = words.popFirst() else {
+      if given.contains(.help) {
+        self = .help(nil)
+      } else if given.contains(.version) {
+        self = .version
+      } else {
+        throw UsageError("no command was given")
+      }
+      return
+    }
+    let verb = try Verb(parsing: word)
+    if given.contains(.help) {
+      self = .help(verb)
+      return
+    }
+    for option in given where !verb.options.contains(option) {
+      throw UsageError("\(verb.rawValue) has no option \(option)")
+    }
+    var reader = Reader(verb: verb, words: words, options: arguments.options)
+    self = try reader.command()
+    try reader.finish()
+  }
+}
+
+extension Verb {
+  init(parsing word: [UInt8]) throws(UsageError) {
+    guard let text = String(validating: word, as: UTF8.self), let verb = Verb(rawValue: text) else {
+      throw UsageError("unknown command \(quoted(word))")
+    }
+    self = verb
+  }
+}
+
+/// Takes words and options away as the command asks for them; what is left over is an error.
+private struct Reader {
+  let verb: Verb
+  var words: ArraySlice<[UInt8]>
+  var options: [Arguments.Given]
+
+  mutating func command() throws(UsageError) -> Command {
+    switch verb {
+    case .help:
+      guard let word = words.popFirst() else { return .help(nil) }
+      return .help(try Verb(parsing: word))
+    case .version: return .version
+    case .stats: return .stats(StatsCommand(target: try target()))
+    case .list: return .list(try list())
+    case .show: return .show(ShowCommand(target: try target(), subject: try subject()))
+    case .cat: return .cat(CatCommand(target: try target(), subject: try subject()))
+    case .verify:
+      return .verify(VerifyCommand(target: try target(), repair: try flag(.repair)))
+    case .put: return .put(try put())
+    case .remove: return .remove(try remove())
+    case .renew: return .renew(try renew())
+    case .clear: return .clear(ClearCommand(target: try target(), confirmed: try flag(.yes)))
+    }
+  }
+
+  mutating func finish() throws(UsageError) {
+    if let word = words.first { throw UsageError("one word too many: \(quoted(word))") }
+  }
+
+  // MARK: Commands with options of their own
+
+  private mutating func list() throws(UsageError) -> ListCommand {
+    var command = ListCommand(target: try target())
+    command.prefix = try value(.prefix).map { BlobCache.Key($0) }
+    command.expiredOnly = try flag(.expired)
+    command.sort = try value(.sort).map(parseSort)
+    command.reverse = try flag(.reverse)
+    command.limit = try value(.limit).map(parseLimit)
+    if command.reverse && command.sort == nil { throw UsageError("--reverse needs --sort") }
+    return command
+  }
+
+  private mutating func put() throws(UsageError) -> PutCommand {
+    var command = PutCommand(target: try target(), key: try key())
+    if let word = words.popFirst() {
+      guard !word.isEmpty else { throw UsageError("the file to put has an empty name") }
+      command.source = word == [UInt8(ascii: "-")] ? .standardInput : .file(word)
+    }
+    command.lifetime = try lifetime()
+    for pair in values(.attribute) {
+      let (name, value) = try parseAttribute(pair)
+      guard command.attributes[name] == nil else {
+        throw UsageError("attribute \(quoted(name.utf8)) was given twice")
+      }
+      command.attributes[name] = value
+    }
+    return command
+  }
+
+  private mutating func remove() throws(UsageError) -> RemoveCommand {
+    let target = try target()
+    let prefix = try value(.prefix)
+    var keys = values(.key).map { BlobCache.Key($0) }
+    while let word = words.popFirst() { keys.append(try parseKey(word)) }
+    switch (prefix, keys.isEmpty) {
+    case (let prefix?, true):
+      guard !prefix.isEmpty else {
+        throw UsageError("--prefix is empty, which means every entry; that is what clear does")
+      }
+      return RemoveCommand(target: target, which: .prefix(BlobCache.Key(prefix)))
+    case (nil, false): return RemoveCommand(target: target, which: .keys(keys))
+    case (nil, true): throw UsageError("remove needs a key or --prefix")
+    case (_?, false): throw UsageError("remove takes keys or --prefix, not both")
+    }
+  }
+
+  private mutating func renew() throws(UsageError) -> RenewCommand {
+    let target = try target()
+    let key = try key()
+    guard let lifetime = try lifetime() else {
+      throw UsageError("renew needs --ttl, --sliding or --forever")
+    }
+    return RenewCommand(target: target, key: key, lifetime: lifetime)
+  }
+
+  // MARK: Parts
+
+  private mutating func target() throws(UsageError) -> Target {
+    guard let word = words.popFirst() else {
+      throw UsageError("\(verb.rawValue) needs a directory")
+    }
+    guard let directory = String(validating: word, as: UTF8.self), !word.isEmpty else {
+      throw UsageError("the directory's path must be UTF-8 and not empty: \(quoted(word))")
+    }
+    return Target(directory: directory, json: try flag(.json))
+  }
+
+  private mutating func key() throws(UsageError) -> BlobCache.Key {
+    if let key = try value(.key) { return BlobCache.Key(key) }
+    guard let word = words.popFirst() else { throw UsageError("\(verb.rawValue) needs a key") }
+    return try parseKey(word)
+  }
+
+  private mutating func subject() throws(UsageError) -> Subject {
+    let key = try value(.key)
+    let digest = try value(.digest)
+    switch (key, digest) {
+    case (let key?, nil): return .key(BlobCache.Key(key))
+    case (nil, let digest?): return .digest(try parseDigest(digest))
+    case (_?, _?): throw UsageError("\(verb.rawValue) takes --key or --digest, not both")
+    case (nil, nil):
+      guard let word = words.popFirst() else {
+        throw UsageError("\(verb.rawValue) needs a key or a digest")
+      }
+      return try parseSubject(word)
+    }
+  }
+
+  private mutating func lifetime() throws(UsageError) -> BlobCache.Lifetime? {
+    let ttl = try value(.ttl)
+    let sliding = try value(.sliding)
+    let atMost = try value(.atMost)
+    let forever = try flag(.forever)
+    guard [ttl != nil, sliding != nil, forever].count(where: \.self) <= 1 else {
+      throw UsageError("--ttl, --sliding and --forever exclude each other")
+    }
+    guard atMost == nil || sliding != nil else { throw UsageError("--at-most needs --sliding") }
+    if let ttl { return .expires(after: try parseDuration(ttl, for: .ttl)) }
+    if let sliding {
+      let most: Duration? =
+        if let atMost { try parseDuration(atMost, for: .atMost) } else { nil }
+      return .sliding(try parseDuration(sliding, for: .sliding), atMost: most)
+    }
+    return forever ? .forever : nil
+  }
+
+  // MARK: Options
+
+  private mutating func values(_ option: Option) -> [[UInt8]] {
+    let found = options.filter { $0.option == option }.compactMap(\.value)
+    options.removeAll { $0.option == option }
+    return found
+  }
+
+  private mutating func value(_ option: Option) throws(UsageError) -> [UInt8]? {
+    let found = values(option)
+    guard found.count <= 1 else { throw UsageError("\(option) was given twice") }
+    return found.first
+  }
+
+  private mutating func flag(_ option: Option) throws(UsageError) -> Bool {
+    let found = options.count { $0.option == option }
+    options.removeAll { $0.option == option }
+    guard found <= 1 else { throw UsageError("\(option) was given twice") }
+    return found == 1
+  }
+}

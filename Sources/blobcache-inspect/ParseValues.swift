@@ -1,0 +1,111 @@
+internal import BlobCache
+
+/// A word that is a key where only a key makes sense.
+func parseKey(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
+  guard !word.starts(with: digestPrefix) else {
+    throw UsageError("a key is needed here; one that begins with sha256: goes after --key")
+  }
+  return BlobCache.Key(word)
+}
+
+/// A key, or `sha256:` and a digest.
+func parseSubject(_ word: [UInt8]) throws(UsageError) -> Subject {
+  guard word.starts(with: digestPrefix) else { return .key(BlobCache.Key(word)) }
+  return .digest(try parseDigest(Array(word.dropFirst(digestPrefix.count))))
+}
+
+private let digestPrefix = Array("sha256:".utf8)
+
+/// A digest with or without `sha256:` before it.
+func parseDigest(_ word: [UInt8]) throws(UsageError) -> BlobCache.Digest {
+  let digits = word.starts(with: digestPrefix) ? word.dropFirst(digestPrefix.count) : word[...]
+  do {
+    return try BlobCache.Digest(hex: String(decoding: digits, as: UTF8.self))
+  } catch {
+    throw UsageError(
+      "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key")
+  }
+}
+
+func parseSort(_ word: [UInt8]) throws(UsageError) -> ListCommand.Sort {
+  guard let sort = ListCommand.Sort(rawValue: String(decoding: word, as: UTF8.self)) else {
+    let names = ListCommand.Sort.allCases.map(\.rawValue).joined(separator: ", ")
+    throw UsageError("--sort takes one of \(names), not \(quoted(word))")
+  }
+  return sort
+}
+
+func parseLimit(_ word: [UInt8]) throws(UsageError) -> Int {
+  guard word.allSatisfy(isDigit), let limit = Int(String(decoding: word, as: UTF8.self)), limit > 0
+  else { throw UsageError("--limit takes a number from 1 up, not \(quoted(word))") }
+  return limit
+}
+
+/// `NAME=VALUE`; a value that is not UTF-8 is bytes.
+func parseAttribute(
+  _ word: [UInt8]
+) throws(UsageError) -> (name: String, value: BlobCache.AttributeValue) {
+  let parts = word.split(
+    separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+  guard parts.count == 2, !parts[0].isEmpty, let name = String(validating: parts[0], as: UTF8.self)
+  else { throw UsageError("--attribute takes NAME=VALUE, not \(quoted(word))") }
+  if let text = String(validating: parts[1], as: UTF8.self) {
+    return (name, BlobCache.AttributeValue(text))
+  }
+  return (name, BlobCache.AttributeValue(Array(parts[1])))
+}
+
+/// A duration as people write it: `500ms`, `20s`, `1.5h`, `1h30m`, `7d`, `2w`. Units fall from left to right.
+func parseDuration(_ word: [UInt8], for option: Option) throws(UsageError) -> Duration {
+  let wrong = UsageError(
+    "\(option) takes a duration such as 20s, 5m, 1h30m or 7d, not \(quoted(word))")
+  var rest = word[...]
+  var total: Int64 = 0
+  var last = Int64.max
+  guard !rest.isEmpty else { throw wrong }
+  while !rest.isEmpty {
+    let number = rest.prefix { isDigit($0) || $0 == UInt8(ascii: ".") }
+    rest = rest.dropFirst(number.count)
+    let name = rest.prefix { !isDigit($0) && $0 != UInt8(ascii: ".") }
+    rest = rest.dropFirst(name.count)
+    guard let unit = milliseconds(in: String(decoding: name, as: UTF8.self)), unit < last,
+      let first = number.first, let end = number.last, isDigit(first), isDigit(end),
+      let amount = scaled(String(decoding: number, as: UTF8.self), by: unit)
+    else { throw wrong }
+    last = unit
+    let (sum, overflow) = total.addingReportingOverflow(amount)
+    guard !overflow, sum <= longestMilliseconds else {
+      throw UsageError("\(option) is longer than 10,000 years; say --forever")
+    }
+    total = sum
+  }
+  return .milliseconds(total)
+}
+
+/// Beyond it, moments stop fitting where they are kept.
+private let longestMilliseconds: Int64 = 10_000 * 365 * 86_400_000
+
+private func milliseconds(in unit: String) -> Int64? {
+  switch unit {
+  case "ms": 1
+  case "s": 1_000
+  case "m", "min": 60_000
+  case "h": 3_600_000
+  case "d": 86_400_000
+  case "w": 7 * 86_400_000
+  default: nil
+  }
+}
+
+/// Whole milliseconds of `number` units, clamped above the longest; nil for what is no number.
+private func scaled(_ number: String, by unit: Int64) -> Int64? {
+  if let whole = Int64(number) {
+    let (product, overflow) = whole.multipliedReportingOverflow(by: unit)
+    return overflow ? longestMilliseconds + 1 : product
+  }
+  guard let value = Double(number) else { return nil }
+  let product = (value * Double(unit)).rounded()
+  return product <= Double(longestMilliseconds) ? Int64(product) : longestMilliseconds + 1
+}
+
+private func isDigit(_ byte: UInt8) -> Bool { (0x30...0x39).contains(byte) }
