@@ -1,7 +1,8 @@
 extension BlobCache {
   /// Stores bytes under a key, in place of what was there. Returns when every process sees them.
   ///
-  /// Cancelled while it waits in line, it throws ``Error/Code/cancelled`` and nothing was stored; later, it succeeds.
+  /// Cancelled while it waits in line, it throws ``Error/Code/cancelled`` and nothing was stored;
+  /// later, it succeeds.
   ///
   /// - Parameters:
   ///   - bytes: the blob; any number of bytes, none included.
@@ -36,7 +37,8 @@ extension BlobCache {
   /// - Parameters:
   ///   - path: the file, which must not change meanwhile.
   ///   - mode: whether the file stays. Default: it does.
-  /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays in any case.
+  /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
+  ///   in any case.
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
@@ -50,8 +52,8 @@ extension BlobCache {
     }
   }
 
-  /// Stores a blob that `body` writes piece by piece, in bounded memory whatever its size. Nothing is visible until it
-  /// is whole; if `body` throws, nothing is stored.
+  /// Stores a blob that `body` writes piece by piece, in bounded memory whatever its size. Nothing
+  /// is visible until it is whole; if `body` throws, nothing is stored.
   ///
   ///     try await cache.store(for: url, expecting: digest) { body in
   ///       for try await chunk in upstream { try await body.write(chunk) }
@@ -81,7 +83,8 @@ extension BlobCache {
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
         return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes)
+          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes
+        )
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -115,8 +118,8 @@ extension BlobCache {
     }
   }
 
-  /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own. Of items with equal
-  /// keys the last one stays.
+  /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own.
+  /// Of items with equal keys the last one stays.
   ///
   /// - Returns: the entries, in the order of the items.
   /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
@@ -132,7 +135,8 @@ extension BlobCache {
     _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
   ) throws(Error) -> EntrySpec {
     try EntrySpec(
-      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes,
+      now: store.now)
   }
 
   static let readOnlyAdvice = "The cache was opened for reading only."
