@@ -119,6 +119,7 @@ public final class BlobCache: Sendable {
   private static let forkAdvice = "The cache was opened before fork(); open it again in the child."
 
   var isReadOnly: Bool { configuration.readOnly }
+  var defaultLifetime: Lifetime { configuration.defaultLifetime }
 
   /// Throws when this instance was closed. A relaxed load: the store's own gate keeps late calls
   /// out of freed memory.
