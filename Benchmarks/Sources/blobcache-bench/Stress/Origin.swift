@@ -15,7 +15,8 @@ struct OriginFile: Codable, Sendable {
   /// are few), most popular first: the order is shuffled, so popularity knows nothing of size.
   static func collect(most: Int) throws -> [OriginFile] {
     var paths: [String] = []
-    for root in ["/usr/share", "/usr/lib", "/usr/include", "/etc", "/opt"] where paths.count < most {
+    for root in ["/usr/share", "/usr/lib", "/usr/include", "/etc", "/opt"] where paths.count < most
+    {
       let below = FileManager.default.enumerator(atPath: root)
       while let name = below?.nextObject() as? String { paths.append("\(root)/\(name)") }
     }
