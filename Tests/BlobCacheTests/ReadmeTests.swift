@@ -11,6 +11,7 @@ struct ReadmeTests {
   private static let documents = [
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
     "Sources/BlobCache/BlobCache.docc/BlobCache.md",
+    "Sources/BlobCache/BlobCache.docc/BlobCacheClass.md",
     "Sources/BlobCache/BlobCache.docc/GettingStarted.md",
     "Sources/BlobCache/BlobCache.docc/HowItWorks.md",
     "Sources/BlobCache/BlobCache.docc/OnDiskFormat.md",
