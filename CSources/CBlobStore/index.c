@@ -66,6 +66,16 @@ static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
   return rc;
 }
 
+static int find_trees(bcs_store *store) {
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
+  if (rc != 0) return rc;
+  rc = open_trees(store, txn, 0);
+  if (rc == 0) return mdb_txn_commit(txn); /* keeps the handles */
+  mdb_txn_abort(txn);
+  return rc;
+}
+
 static int make_trees(bcs_store *store) {
   MDB_txn *txn;
   int rc = mdb_txn_begin(store->index.env, NULL, 0, &txn);
@@ -190,15 +200,11 @@ bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
   if (!read_only) {
     int dead;
     (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
-    rc = make_trees(store);
+    /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
+    rc = find_trees(store);
+    if (rc == MDB_NOTFOUND) rc = make_trees(store);
   } else {
-    MDB_txn *txn;
-    rc = mdb_txn_begin(index->env, NULL, MDB_RDONLY, &txn);
-    if (rc == 0) {
-      rc = open_trees(store, txn, 0);
-      if (rc == 0) rc = mdb_txn_commit(txn); /* keeps the handles */
-      else mdb_txn_abort(txn);
-    }
+    rc = find_trees(store);
   }
   if (rc != 0) {
     status = fail(store, rc, "open index");
@@ -292,15 +298,7 @@ static bcs_status reopen(bcs_store *store) {
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   int rc = open_environment(store);
-  if (rc == 0) {
-    MDB_txn *txn;
-    rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
-    if (rc == 0) {
-      rc = open_trees(store, txn, 0);
-      if (rc == 0) rc = mdb_txn_commit(txn);
-      else mdb_txn_abort(txn);
-    }
-  }
+  if (rc == 0) rc = find_trees(store);
   return rc == 0 ? BCS_OK : fail(store, rc, "reopen index");
 }
 

@@ -280,23 +280,35 @@ static bcs_status each_dead(bcs_store *store, visit found, void *context) {
   return status;
 }
 
+typedef struct sweep {
+  MDB_txn *txn; /* NULL: intents are only counted */
+  uint64_t intents;
+} sweep;
+
 static bcs_status remove_dead(bcs_store *store, const char *name, void *context) {
+  sweep *s = context;
   if (strchr(name, '+')) {
-    bcs_status status = undo_intent(store, context, name);
+    s->intents++;
+    if (!s->txn) return BCS_OK;
+    bcs_status status = undo_intent(store, s->txn, name);
     if (status != BCS_OK) return status;
   }
   if (unlinkat(store->staging_fd, name, 0) != 0 && errno != ENOENT) return fail(store, errno, "unlink", name);
   return BCS_OK;
 }
 
+/* Bodies of the dead go at once. Only what an intent names needs the write lock, and so only after a kill in the middle
+ * of a batch does an open wait for another process's writer. */
 bcs_status bcsi_staging_sweep(bcs_store *store) {
-  MDB_txn *txn;
-  bcs_status status = bcsi_writer_lock(store, false);
+  sweep s = {0};
+  bcs_status status = each_dead(store, remove_dead, &s);
+  if (status != BCS_OK || s.intents == 0) return status;
+  status = bcsi_writer_lock(store, false);
   if (status != BCS_OK) return status;
-  status = bcsi_write_begin(store, &txn);
+  status = bcsi_write_begin(store, &s.txn);
   if (status == BCS_OK) {
-    status = each_dead(store, remove_dead, txn);
-    mdb_txn_abort(txn); /* begun only so that nobody publishes meanwhile, and to see the newest rows */
+    status = each_dead(store, remove_dead, &s);
+    mdb_txn_abort(s.txn); /* begun only so that nobody publishes meanwhile, and to see the newest rows */
   }
   bcsi_writer_unlock(store);
   return status;

@@ -34,7 +34,7 @@ public final class BlobCache: Sendable {
   /// ``open(_:configuration:)``.
   ///
   /// - Parameters:
-  ///   - directory: its path; the folder that it is in must exist.
+  ///   - directory: its path; absent folders on the way are made, too.
   ///   - configuration: how; by default, see ``Configuration``.
   /// - Throws: ``Error`` with what is wrong with the directory and what to do. Nothing is left half made.
   public convenience init(
@@ -55,7 +55,12 @@ public final class BlobCache: Sendable {
     if isClosed.load(ordering: .relaxed) { return }
     store.removeListener(listener)
     // In the child of a fork there is no thread to shut down on, and the directory is the parent's.
-    if !store.isForked { StoreRegistry.shared.release(store) }
+    if store.isForked { return }
+    StoreRegistry.shared.release(store)
+    // A temporary folder is gone when its cache is; bounded, since a deinit must not hang.
+    if store.isTemporary, StoreRegistry.shared.isEnding(store) {
+      _ = store.ended.wait(timeout: .now() + .seconds(1))
+    }
   }
 
   /// Opens a directory without blocking the calling thread; otherwise as ``init(directory:configuration:)``.

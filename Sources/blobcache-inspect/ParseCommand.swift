@@ -72,7 +72,7 @@ private struct Reader {
 
   private mutating func list() throws(UsageError) -> ListCommand {
     var command = ListCommand(target: try target())
-    command.prefix = try value(.prefix).map { BlobCache.Key($0) }
+    command.prefix = try value(.prefix).map(checkedKey)
     command.expiredOnly = try flag(.expired)
     command.sort = try value(.sort).map(parseSort)
     command.reverse = try flag(.reverse)
@@ -101,14 +101,14 @@ private struct Reader {
   private mutating func remove() throws(UsageError) -> RemoveCommand {
     let target = try target()
     let prefix = try value(.prefix)
-    var keys = values(.key).map { BlobCache.Key($0) }
+    var keys = try values(.key).map(checkedKey)
     while let word = words.popFirst() { keys.append(try parseKey(word)) }
     switch (prefix, keys.isEmpty) {
     case (let prefix?, true):
       guard !prefix.isEmpty else {
         throw UsageError("--prefix is empty, which means every entry; that is what clear does")
       }
-      return RemoveCommand(target: target, which: .prefix(BlobCache.Key(prefix)))
+      return RemoveCommand(target: target, which: .prefix(try checkedKey(prefix)))
     case (nil, false): return RemoveCommand(target: target, which: .keys(keys))
     case (nil, true): throw UsageError("remove needs a key or --prefix")
     case (_?, false): throw UsageError("remove takes keys or --prefix, not both")
@@ -137,7 +137,7 @@ private struct Reader {
   }
 
   private mutating func key() throws(UsageError) -> BlobCache.Key {
-    if let key = try value(.key) { return BlobCache.Key(key) }
+    if let key = try value(.key) { return try checkedKey(key) }
     guard let word = words.popFirst() else { throw UsageError("\(verb.rawValue) needs a key") }
     return try parseKey(word)
   }
@@ -146,7 +146,7 @@ private struct Reader {
     let key = try value(.key)
     let digest = try value(.digest)
     switch (key, digest) {
-    case (let key?, nil): return .key(BlobCache.Key(key))
+    case (let key?, nil): return .key(try checkedKey(key))
     case (nil, let digest?): return .digest(try parseDigest(digest))
     case (_?, _?): throw UsageError("\(verb.rawValue) takes --key or --digest, not both")
     case (nil, nil):

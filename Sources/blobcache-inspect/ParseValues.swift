@@ -5,12 +5,20 @@ func parseKey(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
   guard !word.starts(with: digestPrefix) else {
     throw UsageError("a key is needed here; one that begins with sha256: goes after --key")
   }
+  return try checkedKey(word)
+}
+
+/// Any bytes that a key may have.
+func checkedKey(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
+  guard word.count <= BlobCache.Key.maximumByteCount else {
+    throw UsageError("a key has at most \(grouped(BlobCache.Key.maximumByteCount)) bytes")
+  }
   return BlobCache.Key(word)
 }
 
 /// A key, or `sha256:` and a digest.
 func parseSubject(_ word: [UInt8]) throws(UsageError) -> Subject {
-  guard word.starts(with: digestPrefix) else { return .key(BlobCache.Key(word)) }
+  guard word.starts(with: digestPrefix) else { return .key(try checkedKey(word)) }
   return .digest(try parseDigest(Array(word.dropFirst(digestPrefix.count))))
 }
 

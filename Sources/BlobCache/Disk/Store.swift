@@ -31,7 +31,7 @@ final class Store: Sendable {
   /// Left when everything is released.
   let ended = DispatchGroup()
 
-  private let isTemporary: Bool
+  let isTemporary: Bool
   private let process = getpid()
   private let listeners: Listeners
 

@@ -48,7 +48,7 @@ extension BlobCache {
       }
     }
     return try await fetchSlowly(
-      key, lifetime: lifetime ?? defaultLifetime, policy: policy,
+      key, lifetime: lifetime ?? configuration.defaultLifetime, policy: policy,
       attributes: attributes, mustReadDisk: mustReadDisk, loader: loader)
   }
 

@@ -7,14 +7,14 @@
 extension BlobCache {
   /// How long an entry is fresh. An expired entry is a miss. Times are kept in whole milliseconds.
   public struct Lifetime: Hashable, Sendable {
-    enum Form: Hashable, Sendable {
+    package enum Form: Hashable, Sendable {
       case forever
       case span(milliseconds: Int64)
       case moment(Int64)
       case sliding(window: Int64, atMost: Int64?)
     }
 
-    let form: Form
+    package let form: Form
 
     /// Fresh until removed.
     public static let forever = Lifetime(form: .forever)

@@ -31,9 +31,13 @@ func counted(_ number: Int, _ one: String, _ many: String) -> String {
 /// The two largest units: `20s`, `1h30m`, `7d`. Below a second, `0.5s`.
 func formatted(milliseconds: Int64) -> String {
   let milliseconds = milliseconds.magnitude
-  if milliseconds < 1_000 { return milliseconds < 100 ? "\(milliseconds)ms" : "0.\(milliseconds / 100)s" }
+  if milliseconds < 1_000 {
+    return milliseconds < 100 ? "\(milliseconds)ms" : "0.\(milliseconds / 100)s"
+  }
   let seconds = milliseconds / 1_000
-  let units: [(UInt64, String)] = [(86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")]
+  let units: [(UInt64, String)] = [
+    (86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"),
+  ]
   guard let first = units.firstIndex(where: { seconds >= $0.0 }) else { return "0s" }
   let (size, name) = units[first]
   var out = "\(seconds / size)\(name)"

@@ -13,6 +13,7 @@ enum JSON: Equatable {
   case seconds(Int64)
   case ratio(Double)
   case string(String)
+  case array([JSON])
   case object([Field])
 
   struct Field: Equatable {
@@ -40,6 +41,13 @@ enum JSON: Equatable {
     case .seconds(let milliseconds): out += decimal(milliseconds, places: 3)
     case .ratio(let value): out += decimal(Int64((value * 10_000).rounded()), places: 4)
     case .string(let value): writeString(value, to: &out)
+    case .array(let values):
+      out += "["
+      for (index, value) in values.enumerated() {
+        if index > 0 { out += "," }
+        value.write(to: &out)
+      }
+      out += "]"
     case .object(let fields):
       out += "{"
       for (index, field) in fields.enumerated() {

@@ -200,8 +200,8 @@ struct StoreLifecycleTests {
     #expect(error?.code == .notACache)
     error = #expect(throws: BlobCache.Error.self) { try BlobCache(directory: path + "/photo.jpg") }
     #expect(error?.code == .notADirectory)
-    error = #expect(throws: BlobCache.Error.self) { try BlobCache(directory: path + "/no/such") }
-    #expect(error?.code == .notFound)
+    error = #expect(throws: BlobCache.Error.self) { try BlobCache(directory: path + "/photo.jpg/such") }
+    #expect(error?.code == .notADirectory)
     #expect(error?.path?.contains(path) == true)
     var readOnly = BlobCache.Configuration()
     readOnly.readOnly = true

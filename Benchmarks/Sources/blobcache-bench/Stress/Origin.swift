@@ -9,38 +9,33 @@ struct OriginFile: Codable, Sendable {
   let size: Int
   let digest: [UInt8]
 
-  /// Regular files of `roots`, evenly picked, most popular first (so that popularity knows nothing of size).
+  static let largest = 8 << 20
+
+  /// At most `most` regular files, evenly picked from all below /usr/share (and elsewhere if those
+  /// are few), most popular first: the order is shuffled, so popularity knows nothing of size.
   static func collect(most: Int) throws -> [OriginFile] {
     var paths: [String] = []
     for root in ["/usr/share", "/usr/lib", "/usr/include", "/etc", "/opt"] where paths.count < most
     {
-      paths += regularFiles(below: root)
+      let below = FileManager.default.enumerator(atPath: root)
+      while let name = below?.nextObject() as? String { paths.append("\(root)/\(name)") }
     }
     paths.sort()
     var generator = SeededGenerator(2)
     paths.shuffle(using: &generator)
     var files: [OriginFile] = []
-    for path in paths where files.count < most {
+    for path in paths where files.count < most && isWanted(path) {
       guard let bytes = FileManager.default.contents(atPath: path) else { continue }
       files.append(OriginFile(path: path, size: bytes.count, digest: sha256([UInt8](bytes))))
     }
-    guard files.count >= 100 else { throw Failure("too few readable files under /usr") }
+    guard files.count >= 100 else { throw Failure("too few readable files below /usr") }
     return files
   }
 
-  private static func regularFiles(below root: String) -> [String] {
-    let keys: Set<URLResourceKey> = [.isRegularFileKey, .fileSizeKey]
-    guard
-      let walk = FileManager.default.enumerator(
-        at: URL(fileURLWithPath: root), includingPropertiesForKeys: Array(keys))
-    else { return [] }
-    return walk.compactMap { item in
-      // What is gone by now is skipped.
-      guard let url = item as? URL, let values = try? url.resourceValues(forKeys: keys),
-        values.isRegularFile == true, let size = values.fileSize, size <= 8 << 20
-      else { return nil }
-      return url.path
-    }
+  private static func isWanted(_ path: String) -> Bool {
+    var status = stat()
+    return unsafe lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+      && status.st_size <= largest
   }
 }
 

@@ -37,6 +37,7 @@ enum Stress {
       print(report.text)
       print(Inspect.commands(tool: inspect, directory: directory, files: files))
     }
+    fflush(nil)
     for text in run.tally.complaints { complain(text) }
     let passed = !run.tally.failed && run.crashes == 0
     complain(
