@@ -1,5 +1,6 @@
 extension BlobCache {
-  /// Counts of the directory and of this process. Cheap; never throws. Of a closed cache, those of this process.
+  /// Counts of the directory and of this process. Cheap; never throws. Of a closed cache, those of
+  /// this process.
   public var statistics: Statistics { store.statistics }
 
   /// Everything that the directory uses and counts; takes a walk through its folders.
@@ -16,10 +17,12 @@ extension BlobCache {
   ///
   ///     for try await entry in cache.entries(withPrefix: "https://img.example/") { … }
   ///
-  /// They are read in pages as they are asked for, without holding anything in between: an entry that is there
-  /// throughout comes exactly once, one that is stored, replaced or removed meanwhile once or not at all.
+  /// They are read in pages as they are asked for, without holding anything in between: an entry
+  /// that is there throughout comes exactly once, one that is stored, replaced or removed meanwhile
+  /// once or not at all.
   ///
-  /// - Parameter prefix: only entries whose keys begin with it; nil: all. Either way it looks at every entry.
+  /// - Parameter prefix: only entries whose keys begin with it; nil: all. Either way it looks at
+  ///   every entry.
   public func entries(withPrefix prefix: Key? = nil) -> Entries {
     Entries(cache: self, prefix: prefix?.bytes ?? [])
   }
@@ -53,7 +56,8 @@ extension BlobCache {
 
       /// The next entry; nil after the last.
       ///
-      /// - Throws: ``BlobCache/Error``: the cache is closed, the task was cancelled, or the index cannot be read.
+      /// - Throws: ``BlobCache/Error``: the cache is closed, the task was cancelled, or the index
+      ///   cannot be read.
       public mutating func next(
         isolation actor: isolated (any Actor)? = #isolation
       ) async throws(Error) -> Entry? {

@@ -1,4 +1,5 @@
-// Every method that takes a key, for whatever is KeyConvertible: a String, bytes, a type of the user's own.
+// Every method that takes a key, for whatever is KeyConvertible: a String, bytes, a type of the
+// user's own.
 
 extension BlobCache {
   /// See ``blob(for:)-(Key)``.

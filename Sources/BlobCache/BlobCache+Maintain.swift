@@ -44,7 +44,8 @@ extension BlobCache {
     public var unreferencedBytes = 0
     /// Rows of the index whose file is missing or has another size.
     public var missingFiles = 0
-    /// Names in the cache's folders that are not the cache's. They are never touched, and are no problem.
+    /// Names in the cache's folders that are not the cache's. They are never touched, and are no
+    /// problem.
     public var foreignNames = 0
     /// Unfinished blobs of processes that are gone.
     public var deadStagingFiles = 0
@@ -68,12 +69,14 @@ extension BlobCache {
     init() {}
   }
 
-  /// Reads everything and compares it: blobs with their digests, the index with the files, the counts with a recount.
-  /// Other callers go on meanwhile. It takes as long as reading all blobs does.
+  /// Reads everything and compares it: blobs with their digests, the index with the files, the
+  /// counts with a recount. Other callers go on meanwhile. It takes as long as reading all blobs
+  /// does.
   ///
   /// - Parameters:
   ///   - scope: `.everything`, or `.structure` to leave the blobs' bytes out.
-  ///   - repair: whether to put right what is found: damaged entries are removed, and their files kept in the folder
+  ///   - repair: whether to put right what is found: damaged entries are removed, and their files
+  ///     kept in the folder
   ///     `quarantine`. Default: false.
   ///   - progress: called now and then, on a thread of the cache.
   /// - Throws: ``Error``: it could not be done to the end, or the task was cancelled.

@@ -1,11 +1,13 @@
 extension BlobCache {
   /// The blob under a key; nil when there is none, or it is expired. Counts as an access.
   ///
-  /// Synchronous: takes no lock that a writer holds. A blob in a file is read and verified on the calling thread;
-  /// ``fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)`` does that elsewhere when it is large.
+  /// Synchronous: takes no lock that a writer holds. A blob in a file is read and verified on the
+  /// calling thread; ``fetch(_:lifetime:policy:attributes:loader:)`` does that elsewhere when it is
+  /// large.
   ///
-  /// - Throws: ``Error`` when the cache is closed, the process was forked, or the key is too long; nothing else:
-  ///   damage is a miss (and heals in the background), and so is trouble with reading.
+  /// - Throws: ``Error`` when the cache is closed, the process was forked, or the key is too long;
+  ///   nothing else: damage is a miss (and heals in the background), and so is trouble with
+  ///   reading.
   @inline(__always)
   public func blob(for key: Key) throws(Error) -> Blob? {
     try checkOpen("lookup")
@@ -13,16 +15,18 @@ extension BlobCache {
     return nil
   }
 
-  /// Calls `body` with the bytes under a key, in place: no copy, no allocation of a blob. Counts as an access.
+  /// Calls `body` with the bytes under a key, in place: no copy, no allocation of a blob. Counts as
+  /// an access.
   ///
   ///     let sum = try cache.withBytes(for: key) { bytes in checksum(bytes) }
   ///
   /// - Parameters:
   ///   - key: the key.
-  ///   - body: gets the bytes. It must be short, since pages of the index stay in use meanwhile, and must not call the
+  ///   - body: gets the bytes. It must be short, since pages of the index stay in use meanwhile,
+  ///     and must not call the
   ///     cache.
   /// - Returns: what `body` returns; nil, without calling it, when there is no fresh entry.
-  /// - Throws: what `body` throws, unchanged; ``Error`` as ``blob(for:)-(Key)``.
+  /// - Throws: what `body` throws, unchanged; ``Error`` as ``blob(for:)``.
   @inline(__always)
   public func withBytes<R>(for key: Key, _ body: (RawSpan) throws -> R) throws -> R? {
     try checkOpen("lookup")
@@ -37,17 +41,19 @@ extension BlobCache {
     return try result?.get()
   }
 
-  /// A blob with this content, under whatever key; nil when there is none that is fresh. Counts as an access.
+  /// A blob with this content, under whatever key; nil when there is none that is fresh. Counts as
+  /// an access.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
+  /// - Throws: ``Error`` as ``blob(for:)``.
   public func blob(withDigest digest: Digest) throws(Error) -> Blob? {
     try checkOpen("lookup")
     return try store.lookup(digest: digest)
   }
 
-  /// What is known of a key, expired or not; nil when there is no entry. Not an access; no bytes are read.
+  /// What is known of a key, expired or not; nil when there is no entry. Not an access; no bytes
+  /// are read.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
+  /// - Throws: ``Error`` as ``blob(for:)``.
   public func entry(for key: Key) throws(Error) -> Entry? {
     try checkOpen("entry")
     return try store.entry(of: key)
@@ -55,7 +61,7 @@ extension BlobCache {
 
   /// Whether there is a fresh entry. Not an access; its bytes are not looked at.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
+  /// - Throws: ``Error`` as ``blob(for:)``.
   public func contains(_ key: Key) throws(Error) -> Bool {
     guard let entry = try entry(for: key) else { return false }
     return !entry.isExpired

@@ -1,5 +1,6 @@
 extension BlobCache {
-  /// Removes an entry. Returns when no process sees it any more. A load of the key that is running is not stored.
+  /// Removes an entry. Returns when no process sees it any more. A load of the key that is running
+  /// is not stored.
   ///
   /// - Returns: whether there was one.
   /// - Throws: ``Error``; the entry is then still there.
@@ -19,8 +20,9 @@ extension BlobCache {
     }
   }
 
-  /// Removes the entries whose keys begin with a prefix, in batches; it looks at every entry. Entries that are stored
-  /// while it runs may stay, entries that are stored after it has returned always do.
+  /// Removes the entries whose keys begin with a prefix, in batches; it looks at every entry.
+  /// Entries that are stored while it runs may stay, entries that are stored after it has returned
+  /// always do.
   ///
   /// - Returns: how many it removed.
   /// - Throws: ``Error``; some of the entries may have been removed.
@@ -31,7 +33,8 @@ extension BlobCache {
     }
   }
 
-  /// Gives an entry a new lifetime, counted from now, expired or not; its bytes and attributes stay.
+  /// Gives an entry a new lifetime, counted from now, expired or not; its bytes and attributes
+  /// stay.
   ///
   /// - Returns: false if there is no such entry.
   /// - Throws: ``Error``; the entry is then as it was.

@@ -1,7 +1,8 @@
 extension BlobCache {
   /// Stores bytes under a key, in place of what was there. Returns when every process sees them.
   ///
-  /// Cancelled while it waits in line, it throws ``Error/Code/cancelled`` and nothing was stored; later, it succeeds.
+  /// Cancelled while it waits in line, it throws ``Error/Code/cancelled`` and nothing was stored;
+  /// later, it succeeds.
   ///
   /// - Parameters:
   ///   - bytes: the blob; any number of bytes, none included.
@@ -35,12 +36,9 @@ extension BlobCache {
   ///
   /// - Parameters:
   ///   - path: the file, which must not change meanwhile.
-  ///   - key: the key.
   ///   - mode: whether the file stays. Default: it does.
-  ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
-  ///   - attributes: kept with the entry, 64 KiB at most.
-  ///   - digest: if given, bytes with another SHA-256 are not stored.
-  /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays in any case.
+  /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
+  ///   in any case.
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
@@ -54,21 +52,18 @@ extension BlobCache {
     }
   }
 
-  /// Stores a blob that `body` writes piece by piece, in bounded memory whatever its size. Nothing is visible until it
-  /// is whole; if `body` throws, nothing is stored.
+  /// Stores a blob that `body` writes piece by piece, in bounded memory whatever its size. Nothing
+  /// is visible until it is whole; if `body` throws, nothing is stored.
   ///
   ///     try await cache.store(for: url, expecting: digest) { body in
   ///       for try await chunk in upstream { try await body.write(chunk) }
   ///     }
   ///
   /// - Parameters:
-  ///   - key: the key.
-  ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
-  ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
-  ///   - write: writes the bytes; runs where the caller runs.
-  /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
+  ///   - body: writes the bytes; runs where the caller runs.
+  /// - Throws: what `body` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
   @discardableResult
   public func store(
     for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:],
@@ -88,7 +83,8 @@ extension BlobCache {
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
         return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes)
+          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes
+        )
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -122,8 +118,8 @@ extension BlobCache {
     }
   }
 
-  /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own. Of items with equal
-  /// keys the last one stays.
+  /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own.
+  /// Of items with equal keys the last one stays.
   ///
   /// - Returns: the entries, in the order of the items.
   /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
@@ -139,7 +135,8 @@ extension BlobCache {
     _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
   ) throws(Error) -> EntrySpec {
     try EntrySpec(
-      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes,
+      now: store.now)
   }
 
   static let readOnlyAdvice = "The cache was opened for reading only."

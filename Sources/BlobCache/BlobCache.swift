@@ -7,18 +7,20 @@ internal import Synchronization
   internal import Foundation
 #endif
 
-/// A cache of immutable blobs on the local disk, shared by every task, thread and process of a machine.
+/// A cache of immutable blobs on the local disk, shared by every task, thread and process of a
+/// machine.
 ///
 ///     let cache = try BlobCache(directory: "/var/cache/thumbnails")
 ///     try await cache.store(bytes, for: "cat", lifetime: .expires(after: .seconds(3600)))
 ///     if let blob = try cache.blob(for: "cat") { … }
 ///
-/// Lookups are synchronous and wait for nobody; they may fault a page in from the disk. Everything that writes is
-/// `async` and returns when every process sees it. What takes no closure throws ``BlobCache/Error``; what takes one
-/// throws the closure's own error unchanged, `BlobCache.Error` for the cache's, and `CancellationError`.
+/// Lookups are synchronous and wait for nobody; they may fault a page in from the disk. Everything
+/// that writes is `async` and returns when every process sees it. What takes no closure throws
+/// ``BlobCache/Error``; what takes one throws the closure's own error unchanged, `BlobCache.Error`
+/// for the cache's, and `CancellationError`.
 ///
-/// A second instance for the same directory, also by another path to it, shares everything with the first.
-/// An instance that goes without ``close()`` is closed in the background.
+/// A second instance for the same directory, also by another path to it, shares everything with the
+/// first. An instance that goes without ``close()`` is closed in the background.
 public final class BlobCache: Sendable {
   let store: Store
   let configuration: Configuration
@@ -30,13 +32,14 @@ public final class BlobCache: Sendable {
   private let isClosed = Atomic<Bool>(false)
   private static let lastOwner = Atomic<UInt64>(0)
 
-  /// Opens a directory, and makes it a cache if it is absent or empty. Blocks, as a rule for less than 50 ms; see
-  /// ``open(_:configuration:)``.
+  /// Opens a directory, and makes it a cache if it is absent or empty. Blocks, as a rule for less
+  /// than 50 ms; see ``open(_:configuration:)``.
   ///
   /// - Parameters:
   ///   - directory: its path; absent folders on the way are made, too.
   ///   - configuration: how; by default, see ``Configuration``.
-  /// - Throws: ``Error`` with what is wrong with the directory and what to do. Nothing is left half made.
+  /// - Throws: ``Error`` with what is wrong with the directory and what to do. Nothing is left half
+  ///   made.
   public convenience init(
     directory: String, configuration: Configuration = Configuration()
   ) throws(Error) {
@@ -63,7 +66,8 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// Opens a directory without blocking the calling thread; otherwise as ``init(directory:configuration:)``.
+  /// Opens a directory without blocking the calling thread; otherwise as
+  /// ``init(directory:configuration:)``.
   public static func open(
     _ directory: String, configuration: Configuration = Configuration()
   ) async throws(Error) -> BlobCache {
@@ -72,7 +76,8 @@ public final class BlobCache: Sendable {
     }
   }
 
-  /// A cache in a new folder below the temporary one, which is removed when the cache is closed or goes: for tests.
+  /// A cache in a new folder below the temporary one, which is removed when the cache is closed or
+  /// goes: for tests.
   public static func temporary(
     configuration: Configuration = Configuration()
   ) throws(Error) -> BlobCache {
@@ -89,11 +94,12 @@ public final class BlobCache: Sendable {
   /// How the directory was opened.
   package var info: DirectoryInfo { store.handle.info }
 
-  /// Ends what this instance started, and closes the directory if no other instance uses it: what was stored is then
-  /// on the disk. Later calls throw ``Error`` with code ``Error/Code/closed``. Blobs stay valid.
+  /// Ends what this instance started, and closes the directory if no other instance uses it: what
+  /// was stored is then on the disk. Later calls throw ``Error`` with code ``Error/Code/closed``.
+  /// Blobs stay valid.
   ///
-  /// Loaders that this instance started are cancelled, its waiting fetches throw; its stores are waited for.
-  /// Closing twice is allowed.
+  /// Loaders that this instance started are cancelled, its waiting fetches throw; its stores are
+  /// waited for. Closing twice is allowed.
   ///
   /// - Throws: ``Error`` with code ``Error/Code/forked`` in the child of a fork.
   public func close() async throws(Error) {
@@ -113,8 +119,10 @@ public final class BlobCache: Sendable {
   private static let forkAdvice = "The cache was opened before fork(); open it again in the child."
 
   var isReadOnly: Bool { configuration.readOnly }
+  var defaultLifetime: Lifetime { configuration.defaultLifetime }
 
-  /// Throws when this instance was closed. A relaxed load: the store's own gate keeps late calls out of freed memory.
+  /// Throws when this instance was closed. A relaxed load: the store's own gate keeps late calls
+  /// out of freed memory.
   @inline(__always)
   func checkOpen(_ operation: StaticString) throws(Error) {
     if isClosed.load(ordering: .relaxed) { throw .closed(operation.description) }

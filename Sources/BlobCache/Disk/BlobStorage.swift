@@ -1,6 +1,7 @@
 internal import CBlobStore
 
-/// What a hit found: the record's fixed part; key, attributes and an inline body follow it in the same allocation.
+/// What a hit found: the record's fixed part; key, attributes and an inline body follow it in the
+/// same allocation.
 @safe struct BlobHead {
   var digest: BlobCache.Digest
   var keyHash: BlobCache.KeyHash
@@ -18,8 +19,8 @@ internal import CBlobStore
   var body: bcs_body
 }
 
-/// A blob's bytes and its entry, immutable, in one allocation (and a mapping or buffer for a file). They stay valid
-/// whatever becomes of the entry, its file or the store.
+/// A blob's bytes and its entry, immutable, in one allocation (and a mapping or buffer for a file).
+/// They stay valid whatever becomes of the entry, its file or the store.
 @safe final class BlobStorage: ManagedBuffer<BlobHead, UInt8> {
   deinit {
     unsafe withUnsafeMutablePointerToHeader { head in

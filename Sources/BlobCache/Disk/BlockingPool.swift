@@ -1,14 +1,14 @@
 internal import Dispatch
 internal import Synchronization
 
-/// Threads for calls that can block: disk, locks of other processes, long hashing. Such calls never run on the
-/// cooperative pool, whose few threads every task of the process shares.
+/// Threads for calls that can block: disk, locks of other processes, long hashing. Such calls never
+/// run on the cooperative pool, whose few threads every task of the process shares.
 ///
-/// The workers are serial Dispatch queues, since those get threads of their own; a concurrent queue would draw on the
-/// same few threads as the cooperative pool does on Linux.
+/// The workers are serial Dispatch queues, since those get threads of their own; a concurrent queue
+/// would draw on the same few threads as the cooperative pool does on Linux.
 final class BlockingPool: Sendable {
-  /// One for the process. Eight: more would only make the disk seek, and a worker that waits for another process's
-  /// lock must not stop the others.
+  /// One for the process. Eight: more would only make the disk seek, and a worker that waits for
+  /// another process's lock must not stop the others.
   static let shared = BlockingPool(workers: 8)
 
   private struct State {
@@ -52,7 +52,8 @@ final class BlockingPool: Sendable {
     return try result.get()
   }
 
-  /// Runs a job on a worker, in the order of submission if one worker is free, without waiting for it.
+  /// Runs a job on a worker, in the order of submission if one worker is free, without waiting for
+  /// it.
   func submit(_ job: @escaping @Sendable () -> Void) {
     let worker = state.withLock { state in
       state.jobs.append(job)

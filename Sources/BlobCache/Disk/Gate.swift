@@ -10,8 +10,9 @@ internal import Synchronization
 
 /// Lets calls into a store until it closes, and then waits until all have left.
 ///
-/// Every lookup passes, so the count of those inside is spread over lines of the processor's cache by thread: two
-/// threads that count on the same line would cost each other more than a lookup's own work.
+/// Every lookup passes, so the count of those inside is spread over lines of the processor's cache
+/// by thread: two threads that count on the same line would cost each other more than a lookup's
+/// own work.
 final class Gate: Sendable {
   private struct Line: ~Copyable, Sendable {
     let count = Atomic<Int>(0)
@@ -39,7 +40,8 @@ final class Gate: Sendable {
       let thread = UInt(pthread_self())
     #endif
     let token = Int((thread &* 0x9E37_79B9_7F4A_7C15) >> 60)
-    // Sequentially consistent on both sides: either the closer sees this count, or this sees closed.
+    // Sequentially consistent on both sides: either the closer sees this count, or this sees
+    // closed.
     inside[token].count.wrappingAdd(1, ordering: .sequentiallyConsistent)
     if closed.load(ordering: .sequentiallyConsistent) {
       leave(token)
@@ -56,7 +58,8 @@ final class Gate: Sendable {
   /// Lets nobody in any more.
   func close() { closed.store(true, ordering: .sequentiallyConsistent) }
 
-  /// Blocks until all have left. Calls are short or bounded by the disk, so looking every 100 µs is enough.
+  /// Blocks until all have left. Calls are short or bounded by the disk, so looking every 100 µs is
+  /// enough.
   func waitUntilEmpty() {
     while true {
       var sum = 0

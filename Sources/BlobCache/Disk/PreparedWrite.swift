@@ -2,7 +2,8 @@ internal import CBlobStore
 
 /// Owns a C write from its preparation to its result. While one lives, the store does not close.
 ///
-/// It belongs to one thread at a time: whoever prepared it, then the queue, then again whoever prepared it.
+/// It belongs to one thread at a time: whoever prepared it, then the queue, then again whoever
+/// prepared it.
 @safe final class PreparedWrite: @unchecked Sendable {
   // Sendable: handed on through the queue's lock and a continuation, never used by two at once.
   private let raw: OpaquePointer
@@ -47,7 +48,8 @@ internal import CBlobStore
   /// For the call that commits.
   var pointer: OpaquePointer { unsafe raw }
 
-  /// The status after the commit; throws what is neither OK nor one of the answers that callers handle.
+  /// The status after the commit; throws what is neither OK nor one of the answers that callers
+  /// handle.
   func outcome(_ operation: String) throws(BlobCache.Error) -> bcs_status {
     if let batchFailure { throw batchFailure }
     var report = bcs_error()

@@ -6,7 +6,8 @@ internal import CBlobStore
   internal import Foundation
 #endif
 
-// Between the nouns and the C records. Attributes on disk, one after another, numbers little-endian:
+// Between the nouns and the C records. Attributes on disk, one after another, numbers
+// little-endian:
 //
 //   | bytes | field                                |
 //   |-------|--------------------------------------|
@@ -163,7 +164,9 @@ extension BlobCache.Entry {
       start: record.attributes, count: record.attributes_count)
     var copy = unsafe copy record
     let expired = unsafe bcs_is_expired(&copy, now)
-    let digest = unsafe withUnsafeBytes(of: &copy.digest) { unsafe BlobCache.Digest(copyingBytes: $0) }
+    let digest = unsafe withUnsafeBytes(of: &copy.digest) {
+      unsafe BlobCache.Digest(copyingBytes: $0)
+    }
     let hash = unsafe withUnsafeBytes(of: &copy.key_hash) { unsafe BlobCache.KeyHash(bytes: $0) }
     self.init(
       key: unsafe BlobCache.Key([UInt8](key)), digest: digest,

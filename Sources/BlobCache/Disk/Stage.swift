@@ -1,10 +1,11 @@
 internal import CBlobStore
 internal import Synchronization
 
-/// Owns a C stage: a body on its way into a file. Every call blocks, so they are made on the BlockingPool.
+/// Owns a C stage: a body on its way into a file. Every call blocks, so they are made on the
+/// BlockingPool.
 ///
-/// A stage may outlive its store (a slow loader holds one while the last instance closes): the store's shutdown frees
-/// what is left, and calls that come later throw `.closed`.
+/// A stage may outlive its store (a slow loader holds one while the last instance closes): the
+/// store's shutdown frees what is left, and calls that come later throw `.closed`.
 final class Stage: Sendable {
   private let slot: StageSlot
   private let handle: StoreHandle

@@ -35,8 +35,8 @@ final class StageWriter: Sendable {
     }
   }
 
-  /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one; this one is then
-  /// among those that `stop` gives back.
+  /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one;
+  /// this one is then among those that `stop` gives back.
   func write(_ buffer: [UInt8]) async throws(BlobCache.Error) {
     let start = state.withLock { state in
       state.pending.append(buffer)

@@ -2,13 +2,16 @@ internal import CBlobStore
 
 /// A body that is being written: in memory up to the inline threshold, then in a staging file.
 ///
-/// Full buffers of 256 KiB go to the BlockingPool, in order, so that the producer goes on while they are hashed and
-/// written; with four outstanding, `write` waits. So a body of any size takes about 1.5 MiB of memory.
+/// Full buffers of 256 KiB go to the BlockingPool, in order, so that the producer goes on while
+/// they are hashed and written; with four outstanding, `write` waits. So a body of any size takes
+/// about 1.5 MiB of memory.
 ///
-/// Where staging fails (a full disk, no descriptor) and `fallsBackToMemory` was asked for, the bytes so far are read
-/// back and the rest is kept in memory, 64 MiB at most: what was loaded can still be handed over, though not stored.
+/// Where staging fails (a full disk, no descriptor) and `fallsBackToMemory` was asked for, the
+/// bytes so far are read back and the rest is kept in memory, 64 MiB at most: what was loaded can
+/// still be handed over, though not stored.
 ///
-/// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or `discard` at any time.
+/// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
+/// `discard` at any time.
 final class StagedBody: @unchecked Sendable {
   // Sendable: one task at a time; what the pool touches is in StageWriter, under its lock.
   static let bufferSize = 256 << 10
@@ -39,7 +42,8 @@ final class StagedBody: @unchecked Sendable {
     try await append(bytes)
   }
 
-  /// In pieces that fill a buffer, since a body in one piece of a gigabyte must not be copied whole.
+  /// In pieces that fill a buffer, since a body in one piece of a gigabyte must not be copied
+  /// whole.
   private func append(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
     let total = bytes.count
     var offset = 0

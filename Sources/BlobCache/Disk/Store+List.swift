@@ -19,7 +19,8 @@ private struct Listed {
 extension Store {
   static var pageSize: Int { 256 }
 
-  /// One page, in one short read transaction, on the BlockingPool. It may be empty without being the last.
+  /// One page, in one short read transaction, on the BlockingPool. It may be empty without being
+  /// the last.
   func list(
     _ cursor: ListCursor, prefix: [UInt8]
   ) async throws(BlobCache.Error) -> ListPage {

@@ -31,7 +31,8 @@ extension Store {
   ///   - quick: answers `.wouldBlock` where more than 64 KiB would have to be read or hashed.
   ///   - freshOnly: an expired entry is a miss; else it is a hit whose entry says `isExpired`.
   ///   - touch: whether it counts as an access.
-  /// - Throws: `.closed`, `.forked`, `.keyTooLong`; other trouble is a miss, counted and told to `onEvent`.
+  /// - Throws: `.closed`, `.forked`, `.keyTooLong`; other trouble is a miss, counted and told to
+  ///   `onEvent`.
   @inline(__always)
   func lookup(
     _ key: BlobCache.Key, quick: Bool = false, freshOnly: Bool = true, touch: Bool = true
@@ -82,7 +83,8 @@ extension Store {
     return nil
   }
 
-  /// Gives the bytes of a fresh entry to `body`, which must be short: it keeps pages of the index alive.
+  /// Gives the bytes of a fresh entry to `body`, which must be short: it keeps pages of the index
+  /// alive.
   /// - Returns: whether it was called.
   @inline(__always)
   func withBytes(

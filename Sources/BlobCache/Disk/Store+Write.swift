@@ -297,7 +297,8 @@ extension Store {
     _ = try write.outcome("removeAll")
   }
 
-  /// Removes what is there under a prefix, in batches: entries that are stored while it runs may stay.
+  /// Removes what is there under a prefix, in batches: entries that are stored while it runs may
+  /// stay.
   func removeAll(withPrefix prefix: BlobCache.Key) async throws(BlobCache.Error) -> Int {
     let start = prefix.bytes
     await flights.detachAll { key in

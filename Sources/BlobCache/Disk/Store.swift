@@ -16,8 +16,8 @@ internal import Synchronization
   internal import Darwin
 #endif
 
-/// One directory in this process: the C handle, the writer's thread, the flights, the counters. Shared by all
-/// `BlobCache` instances of the directory; made and ended by `StoreRegistry`.
+/// One directory in this process: the C handle, the writer's thread, the flights, the counters.
+/// Shared by all `BlobCache` instances of the directory; made and ended by `StoreRegistry`.
 final class Store: Sendable {
   let handle: StoreHandle
   /// The first opener's.
@@ -54,7 +54,8 @@ final class Store: Sendable {
   /// Bodies up to this many bytes stand in the index.
   var inlineThreshold: Int { handle.info.inlineThreshold }
 
-  /// Whether small writes may be committed on the caller's thread: not where a commit waits for the disk.
+  /// Whether small writes may be committed on the caller's thread: not where a commit waits for the
+  /// disk.
   var commitsInPlace: Bool { handle.info.durability == .checkpointed }
 
   /// The process that opened it was forked, and this is the child.

@@ -1,6 +1,7 @@
 internal import CBlobStore
 
-/// Owns the C handle: opens it, lets calls in while it is open, closes it once, when nobody is inside.
+/// Owns the C handle: opens it, lets calls in while it is open, closes it once, when nobody is
+/// inside.
 @safe final class StoreHandle: @unchecked Sendable {
   // Sendable: C allows any thread, and the gate keeps calls out once it is being closed.
   private let raw: OpaquePointer
@@ -66,7 +67,8 @@ internal import CBlobStore
   /// For callers that hold a token of the gate themselves.
   var pointerInsideGate: OpaquePointer { unsafe raw }
 
-  /// Blocks until nobody is inside, then releases everything. Exactly once; by the store's shutdown.
+  /// Blocks until nobody is inside, then releases everything. Exactly once; by the store's
+  /// shutdown.
   func close(beforeRelease: (OpaquePointer) -> Void) {
     gate.close()
     gate.waitUntilEmpty()

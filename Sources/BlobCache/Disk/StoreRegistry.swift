@@ -3,8 +3,9 @@ internal import Synchronization
 
 /// The stores of this process, one per directory.
 ///
-/// A directory is known by device and inode, so a second path to it gives the same store. Instances are counted; the
-/// last one's release ends the store, on the store's own thread, and opening the directory again waits for that.
+/// A directory is known by device and inode, so a second path to it gives the same store. Instances
+/// are counted; the last one's release ends the store, on the store's own thread, and opening the
+/// directory again waits for that.
 final class StoreRegistry: Sendable {
   static let shared = StoreRegistry()
 
@@ -15,8 +16,8 @@ final class StoreRegistry: Sendable {
   }
 
   private let slots = Mutex<[StoreIdentity: Slot]>([:])
-  /// Held while a directory is being opened: LMDB must not be opened twice, and of a directory that is being made
-  /// neither device nor inode is known before.
+  /// Held while a directory is being opened: LMDB must not be opened twice, and of a directory that
+  /// is being made neither device nor inode is known before.
   private let opening = Mutex<Void>(())
 
   private enum Found {
@@ -25,7 +26,8 @@ final class StoreRegistry: Sendable {
     case absent
   }
 
-  /// The store of a directory, opened if it is not. Blocks. Every success is paired with one `release`.
+  /// The store of a directory, opened if it is not. Blocks. Every success is paired with one
+  /// `release`.
   func open(
     _ directory: String, configuration: BlobCache.Configuration, isTemporary: Bool = false
   ) throws(BlobCache.Error) -> Store {

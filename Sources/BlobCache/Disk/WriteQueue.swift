@@ -2,11 +2,13 @@ internal import CBlobStore
 internal import Dispatch
 internal import Synchronization
 
-/// Group commit: everything that is queued becomes one transaction, and each caller awaits its own result.
+/// Group commit: everything that is queued becomes one transaction, and each caller awaits its own
+/// result.
 ///
-/// One thread (a serial Dispatch queue) commits. A call on a quiet store commits in place instead, on the caller's
-/// thread, if the lock is free at a try: a hop to the thread and back costs about 45 µs, a commit 12. The queue is
-/// bounded in bytes; callers wait for admission before they prepare, so memory does not grow.
+/// One thread (a serial Dispatch queue) commits. A call on a quiet store commits in place instead,
+/// on the caller's thread, if the lock is free at a try: a hop to the thread and back costs about
+/// 45 µs, a commit 12. The queue is bounded in bytes; callers wait for admission before they
+/// prepare, so memory does not grow.
 final class WriteQueue: Sendable {
   /// The most bytes of queued writes: enough for a few thousand small blobs a batch.
   static let byteLimit = 64 << 20
@@ -97,8 +99,8 @@ final class WriteQueue: Sendable {
 
   // MARK: Committing
 
-  /// Commits these writes, in one transaction and in order, with whatever else is queued. Then ask each for its
-  /// outcome.
+  /// Commits these writes, in one transaction and in order, with whatever else is queued. Then ask
+  /// each for its outcome.
   ///
   /// - Parameter inPlace: whether the caller's thread may commit (nothing in it can take long).
   /// - Throws: `.cancelled` if the task was cancelled and the writes could be taken back unmade.

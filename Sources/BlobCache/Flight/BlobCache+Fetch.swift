@@ -198,7 +198,9 @@ private struct FlightWork: Sendable {
     _ previous: BlobCache.Blob, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
     body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
-    if let bar = await ticket.barFromStoring() { return previous.from(.loadedNotStored(.barred(bar))) }
+    if let bar = await ticket.barFromStoring() {
+      return previous.from(.loadedNotStored(.barred(bar)))
+    }
     do throws(BlobCache.Error) {
       let renewed = try await store.renew(
         key: key, generation: previous.entry.generation, lifetime: lifetime,

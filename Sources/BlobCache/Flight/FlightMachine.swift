@@ -68,7 +68,8 @@ enum FlightBar: Hashable, Sendable {
 struct FlightMachine<Key: Hashable & Sendable>: Sendable {
   enum Event: Sendable {
     /// A caller missed. `flight` is the name of the flight that is made if none can be joined.
-    case ask(Key, waiter: WaiterID, owner: FlightOwner, priority: UInt8, reload: Bool, flight: FlightID)
+    case ask(
+      Key, waiter: WaiterID, owner: FlightOwner, priority: UInt8, reload: Bool, flight: FlightID)
     /// A waiter was cancelled.
     case leave(WaiterID)
     /// The task of a waiter was escalated.

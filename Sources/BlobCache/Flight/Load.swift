@@ -16,12 +16,6 @@ extension BlobCache {
 
     let body: StagedBody
 
-    init(key: Key, previous: Blob?, body: StagedBody) {
-      self.key = key
-      self.previous = previous
-      self.body = body
-    }
-
     /// Appends bytes to the blob. Call it as often as the bytes come: what was written goes to a
     /// file in the cache's directory once it is more than a little, so memory stays bounded.
     ///

@@ -1,10 +1,11 @@
 extension BlobCache {
-  /// Small facts kept with an entry, such as an ETag: strings or bytes under names, in order, 64 KiB at most in all.
+  /// Small facts kept with an entry, such as an ETag: strings or bytes under names, in order, 64
+  /// KiB at most in all.
   ///
   ///     try await cache.store(page, for: url, attributes: ["etag": "\"x1\"", "type": "text/html"])
   ///
-  /// Names are compared by their UTF-8. Attributes that are too large to store make the call that brings them throw
-  /// ``Error`` with code ``Error/Code/attributesTooLarge``.
+  /// Names are compared by their UTF-8. Attributes that are too large to store make the call that
+  /// brings them throw ``Error`` with code ``Error/Code/attributesTooLarge``.
   public struct Attributes: Hashable, Sendable {
     private var pairs: [Pair] = []
 
@@ -13,13 +14,15 @@ extension BlobCache {
       var value: AttributeValue
     }
 
-    /// The most bytes that names and values of one entry may take, encoded (7 bytes an attribute are added).
+    /// The most bytes that names and values of one entry may take, encoded (7 bytes an attribute
+    /// are added).
     public static let maximumByteCount = 65_536
 
     /// No attributes.
     public init() {}
 
-    /// The value under a name; nil if there is none. Setting nil removes it; a new name goes to the end.
+    /// The value under a name; nil if there is none. Setting nil removes it; a new name goes to the
+    /// end.
     public subscript(name: String) -> AttributeValue? {
       get { position(of: name).map { pairs[$0].value } }
       set {

@@ -7,8 +7,9 @@
 extension BlobCache {
   /// Bytes that were found or loaded, and what is known of them.
   ///
-  /// The bytes never change, and stay valid as long as a copy of the `Blob` is held: after the entry was removed or
-  /// replaced, and after the cache was closed. A large blob is the mapped file; it costs memory only as it is read.
+  /// The bytes never change, and stay valid as long as a copy of the `Blob` is held: after the
+  /// entry was removed or replaced, and after the cache was closed. A large blob is the mapped
+  /// file; it costs memory only as it is read.
   public struct Blob: @unchecked Sendable {
     // Unchecked, since a ManagedBuffer is not Sendable; this one is immutable once made.
     let storage: BlobStorage
@@ -67,8 +68,8 @@ extension BlobCache {
     /// What was stored with the blob.
     public var attributes: Attributes { storage.attributes }
 
-    /// Writes the bytes to a file, which is replaced as a whole: a reader of `path` sees the old one or all of the
-    /// new. Blocks while it writes.
+    /// Writes the bytes to a file, which is replaced as a whole: a reader of `path` sees the old
+    /// one or all of the new. Blocks while it writes.
     ///
     /// - Parameters:
     ///   - path: where; its folder must exist.
@@ -80,9 +81,11 @@ extension BlobCache {
       }
     }
 
-    /// Calls `body` with a descriptor open for reading at offset 0, such as for `sendfile(2)`. It is closed after.
+    /// Calls `body` with a descriptor open for reading at offset 0, such as for `sendfile(2)`. It
+    /// is closed after.
     ///
-    /// It is an unnamed copy of the bytes in the temporary folder: the blob's own file may be gone by now.
+    /// It is an unnamed copy of the bytes in the temporary folder: the blob's own file may be gone
+    /// by now.
     ///
     /// - Throws: what `body` throws; ``Error`` if no descriptor or no space is left.
     public func withFileDescriptor<R>(_ body: (CInt) throws -> R) throws -> R {

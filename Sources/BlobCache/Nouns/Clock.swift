@@ -1,9 +1,10 @@
+internal import Synchronization
+
 #if canImport(FoundationEssentials)
   public import FoundationEssentials
 #else
   public import Foundation
 #endif
-internal import Synchronization
 
 #if canImport(Glibc)
   internal import Glibc
@@ -23,7 +24,8 @@ extension BlobCache {
 
     private init() { source = nil }
 
-    /// A clock of your own, for tests; see ``ManualClock``. Called on every lookup, from any thread.
+    /// A clock of your own, for tests; see ``ManualClock``. Called on every lookup, from any
+    /// thread.
     public init(now: @escaping @Sendable () -> Date) { source = now }
 
     /// Milliseconds since 1970.
@@ -31,7 +33,8 @@ extension BlobCache {
       if let source { return source().millisecondsSince1970 }
       var time = timespec()
       #if os(Linux)
-        // The kernel's tick (1 to 4 ms) is exact enough for lifetimes and costs a quarter of the precise clock.
+        // The kernel's tick (1 to 4 ms) is exact enough for lifetimes and costs a quarter of the
+        // precise clock.
         unsafe clock_gettime(CLOCK_REALTIME_COARSE, &time)
       #else
         unsafe clock_gettime(CLOCK_REALTIME, &time)

@@ -1,11 +1,13 @@
 extension BlobCache {
-  /// How a directory is opened. The defaults suit a directory on a local disk that only its owner uses.
+  /// How a directory is opened. The defaults suit a directory on a local disk that only its owner
+  /// uses.
   ///
-  /// When a directory is opened a second time in a process, the store is shared: the first opener's clock,
-  /// verification and modes hold; each instance has its own default lifetime, and ``onEvent`` of each is called.
+  /// When a directory is opened a second time in a process, the store is shared: the first opener's
+  /// clock, verification and modes hold; each instance has its own default lifetime, and
+  /// ``onEvent`` of each is called.
   public struct Configuration: Sendable {
-    /// What survives a power cut. Fixed when the directory is created; another value later makes opening throw
-    /// ``Error/Code/durabilityMismatch``. Default: ``Durability/checkpointed``.
+    /// What survives a power cut. Fixed when the directory is created; another value later makes
+    /// opening throw ``Error/Code/durabilityMismatch``. Default: ``Durability/checkpointed``.
     public var durability: Durability = .checkpointed
 
     /// The lifetime of entries that are stored without one. Default: `.forever`.
@@ -20,15 +22,15 @@ extension BlobCache {
     /// The mode of files that are made. Default: 0o600.
     public var fileMode: UInt32 = 0o600
 
-    /// Whether a directory on a network file system is accepted, where locks and shared memory may fail silently.
-    /// Default: false.
+    /// Whether a directory on a network file system is accepted, where locks and shared memory may
+    /// fail silently. Default: false.
     public var allowsNetworkFileSystem = false
 
     /// Where the time comes from. Default: the machine's clock.
     public var clock: Clock = .system
 
-    /// Called for loads, failures, damage and background errors, never on the path of a hit; from any thread, so it
-    /// must be quick and must not wait for the cache. Default: nil.
+    /// Called for loads, failures, damage and background errors, never on the path of a hit; from
+    /// any thread, so it must be quick and must not wait for the cache. Default: nil.
     public var onEvent: (@Sendable (Event) -> Void)?
 
     /// Nothing is written, not even an access time; the directory must exist.
@@ -53,7 +55,8 @@ extension BlobCache {
     enum Form: Hashable, Sendable { case checkpointed, durable, asRecorded }
     let form: Form
 
-    /// Stores return when every process sees them; a power cut may cost those since the last ``BlobCache/flush()``.
+    /// Stores return when every process sees them; a power cut may cost those since the last
+    /// ``BlobCache/flush()``.
     public static let checkpointed = Durability(form: .checkpointed)
     /// A store returns when it is on the disk: some 300 µs each, less when many are stored at once.
     public static let durable = Durability(form: .durable)

@@ -103,7 +103,8 @@ extension BlobCache.Error {
     public static let notFound = Code(rawValue: "notFound")
     /// A file stands where a folder should be.
     public static let notADirectory = Code(rawValue: "notADirectory")
-    /// The database or digest library refused an operation for a reason of its own, given in ``cause``.
+    /// The database or digest library refused an operation for a reason of its own, given in
+    /// ``cause``.
     public static let underlying = Code(rawValue: "underlying")
   }
 }

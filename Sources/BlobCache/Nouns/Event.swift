@@ -1,5 +1,6 @@
 extension BlobCache {
-  /// Something that happened off the path of a hit, for logs, metrics and traces; see ``Configuration/onEvent``.
+  /// Something that happened off the path of a hit, for logs, metrics and traces; see
+  /// ``Configuration/onEvent``.
   ///
   /// Compare ``kind`` with the constants of ``Kind``; later versions may add kinds.
   public struct Event: Sendable {

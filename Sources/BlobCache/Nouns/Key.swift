@@ -7,11 +7,12 @@
 extension BlobCache {
   /// The name under which a blob is stored: any bytes, 65,536 at most. The empty key is allowed.
   ///
-  /// A key wraps a string or bytes without copying them. Keys are compared by their bytes, never as text: `é` in its
-  /// two Unicode normal forms is two keys, and a key made from a string equals one made from its UTF-8.
+  /// A key wraps a string or bytes without copying them. Keys are compared by their bytes, never as
+  /// text: `é` in its two Unicode normal forms is two keys, and a key made from a string equals one
+  /// made from its UTF-8.
   ///
-  /// A literal is a key: `cache.blob(for: "user/\(id)")`. Longer keys than ``maximumByteCount`` can be made; using one
-  /// throws ``Error`` with code ``Error/Code/keyTooLong``.
+  /// A literal is a key: `cache.blob(for: "user/\(id)")`. Longer keys than ``maximumByteCount`` can
+  /// be made; using one throws ``Error`` with code ``Error/Code/keyTooLong``.
   public struct Key: Sendable {
     // Slices, so that a Substring or an ArraySlice becomes a key without an allocation.
     enum Storage: Sendable {
@@ -65,7 +66,8 @@ extension BlobCache {
       }
     }
 
-    /// Gives the bytes without a copy (a string that is not contiguous UTF-8, on Apple systems, is copied first).
+    /// Gives the bytes without a copy (a string that is not contiguous UTF-8, on Apple systems, is
+    /// copied first).
     @inline(always)
     func withUnsafeBytes<R, E: Swift.Error>(
       _ body: (UnsafeRawBufferPointer) throws(E) -> R
@@ -89,8 +91,8 @@ extension BlobCache {
     }
   }
 
-  /// A type whose values name blobs. `String`, `Substring`, `[UInt8]`, `ArraySlice<UInt8>` and `Data` do; a type of
-  /// your own needs only ``blobCacheKey``.
+  /// A type whose values name blobs. `String`, `Substring`, `[UInt8]`, `ArraySlice<UInt8>` and
+  /// `Data` do; a type of your own needs only ``blobCacheKey``.
   public protocol KeyConvertible {
     /// The key that this value stands for. Equal values must give equal keys.
     var blobCacheKey: BlobCache.Key { get }

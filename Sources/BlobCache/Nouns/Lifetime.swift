@@ -33,7 +33,8 @@ extension BlobCache {
     ///
     /// - Parameters:
     ///   - window: how long an entry lives without being read.
-    ///   - atMost: the longest that reads can keep it, counted from when it was stored; nil: no limit.
+    ///   - atMost: the longest that reads can keep it, counted from when it was stored; nil: no
+    ///     limit.
     public static func sliding(_ window: Duration, atMost: Duration? = nil) -> Lifetime {
       Lifetime(
         form: .sliding(
@@ -68,7 +69,8 @@ extension Duration {
 }
 
 extension Date {
-  /// Milliseconds since 1970, at the ends of Int64 where it does not fit (and 0 for a date that is not a number).
+  /// Milliseconds since 1970, at the ends of Int64 where it does not fit (and 0 for a date that is
+  /// not a number).
   var millisecondsSince1970: Int64 {
     let value = (timeIntervalSince1970 * 1000).rounded(.down)
     if value.isNaN { return 0 }

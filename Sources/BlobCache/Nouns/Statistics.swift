@@ -1,5 +1,6 @@
 extension BlobCache {
-  /// Counts of a cache. Those of the directory are over all processes; those of this process since it was opened.
+  /// Counts of a cache. Those of the directory are over all processes; those of this process since
+  /// it was opened.
   public struct Statistics: Hashable, Sendable {
     /// Entries in the directory, expired ones included.
     public var entries = 0

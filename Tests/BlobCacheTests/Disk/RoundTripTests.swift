@@ -48,7 +48,9 @@ struct RoundTripTests {
     #expect(blob.withUnsafeBytes { [UInt8]($0) } == body)
   }
 
-  @Test(arguments: sizes, [1, 1000, 65536, 300_000]) func streamed(_ size: Int, _ chunk: Int) async throws {
+  @Test(arguments: sizes, [1, 1000, 65536, 300_000]) func streamed(_ size: Int, _ chunk: Int)
+    async throws
+  {
     if chunk == 1 && size > 100_000 { return }
     let cache = try BlobCache.temporary()
     let body = seeded(size)
@@ -127,7 +129,8 @@ struct RoundTripTests {
     let cache = try BlobCache.temporary()
     let items = (0..<500).map { number in
       BlobCache.Item(
-        key: "k\(number)", bytes: seeded(number == 250 ? 200_000 : number * 7, seed: UInt64(number)),
+        key: "k\(number)",
+        bytes: seeded(number == 250 ? 200_000 : number * 7, seed: UInt64(number)),
         attributes: ["n": "\(number)"])
     }
     let entries = try await cache.storeAll(items)
@@ -170,7 +173,9 @@ struct RoundTripTests {
       }
       #expect(error?.code == .digestMismatch)
       error = await #expect(throws: BlobCache.Error.self) {
-        try await cache.store(for: "k", expectingSize: size + 1) { try await $0.write(seeded(size)) }
+        try await cache.store(for: "k", expectingSize: size + 1) {
+          try await $0.write(seeded(size))
+        }
       }
       #expect(error?.code == .sizeMismatch)
       struct Mine: Error {}

@@ -200,7 +200,9 @@ struct StoreLifecycleTests {
     #expect(error?.code == .notACache)
     error = #expect(throws: BlobCache.Error.self) { try BlobCache(directory: path + "/photo.jpg") }
     #expect(error?.code == .notADirectory)
-    error = #expect(throws: BlobCache.Error.self) { try BlobCache(directory: path + "/photo.jpg/such") }
+    error = #expect(throws: BlobCache.Error.self) {
+      try BlobCache(directory: path + "/photo.jpg/such")
+    }
     #expect(error?.code == .notADirectory)
     #expect(error?.path?.contains(path) == true)
     var readOnly = BlobCache.Configuration()

@@ -104,7 +104,8 @@ import Testing
     #expect(!actions.contains(.cancel(f(2))), "started by another instance, which still waits")
     #expect(actions.contains(.askAgain([w(2)])))
     #expect(
-      actions.contains(.answerClosed([w(1), w(4)])) || actions.contains(.answerClosed([w(4), w(1)])))
+      actions.contains(.answerClosed([w(1), w(4)]))
+        || actions.contains(.answerClosed([w(4), w(1)])))
     #expect(machine.handle(ask(3, waiter: 5, flight: 3, owner: 1)) == [.answerClosed([w(5)])])
   }
 

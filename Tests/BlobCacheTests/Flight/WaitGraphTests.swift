@@ -145,7 +145,9 @@ import Testing
     await until { table.flightCount == 1 }
     let a = Task {
       try await table.value(for: "a", reload: false, owner: owner) { _ in
-        let child = Task { try await table.value(for: "b", reload: false, owner: owner) { _ in -1 } }
+        let child = Task {
+          try await table.value(for: "b", reload: false, owner: owner) { _ in -1 }
+        }
         await until { table.waiterCount == 3 }
         child.cancel()
         _ = await child.result

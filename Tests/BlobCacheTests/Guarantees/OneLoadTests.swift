@@ -254,7 +254,7 @@ import Testing
         } catch {
           runs.add()
         }
-        do {
+        do throws(BlobCache.Error) {
           try await load.write("late".utf8)
         } catch {
           #expect(error.code == .cancelled)

@@ -83,7 +83,8 @@ struct AttributesTests {
   @Test func garbageIsRead() {
     var generator = SystemRandomNumberGenerator()
     for _ in 0..<2000 {
-      let bytes = (0..<Int.random(in: 0...40)).map { _ in UInt8.random(in: 0...3, using: &generator) }
+      let bytes = (0..<Int.random(in: 0...40)).map { _ in UInt8.random(in: 0...3, using: &generator)
+      }
       _ = BlobCache.Attributes(decoding: bytes)
     }
   }
