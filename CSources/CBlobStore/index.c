@@ -143,14 +143,30 @@ static int open_environment(bcs_store *store) {
   return rc;
 }
 
-/* umask must not narrow what was configured, nor an old file be wider. By name: closing a descriptor of lock.mdb would
- * give up the fcntl lock that LMDB holds on it. */
+/* LMDB makes its files with the umask applied, and opens one of them twice; so they are made here, empty, which to it
+ * is new, with the mode as configured. Later by name: closing a descriptor of lock.mdb would give up the fcntl lock
+ * that LMDB holds on it. */
+static const char *const file_names[] = {"data.mdb", "lock.mdb"};
+
+static bcs_status make_files(bcs_store *store) {
+  for (int i = 0; i < 2; i++) {
+    char path[4300];
+    bcsi_join(store->index.path, file_names[i], path, sizeof path);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, store->file_mode);
+    if (fd < 0 && errno == EEXIST) continue;
+    if (fd < 0) return bcsi_fail_errno(errno, "create", path);
+    int code = fchmod(fd, store->file_mode) != 0 ? errno : 0;
+    close(fd);
+    if (code != 0) return bcsi_fail_errno(code, "chmod", path);
+  }
+  return BCS_OK;
+}
+
 static bcs_status set_modes(bcs_store *store) {
-  static const char *names[] = {"data.mdb", "lock.mdb"};
   for (int i = 0; i < 2; i++) {
     char path[4300];
     struct stat st;
-    bcsi_join(store->index.path, names[i], path, sizeof path);
+    bcsi_join(store->index.path, file_names[i], path, sizeof path);
     if (lstat(path, &st) != 0) return bcsi_fail_errno(errno, "stat", path);
     if ((st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() && chmod(path, store->file_mode) != 0)
       return bcsi_fail_errno(errno, "chmod", path);
@@ -159,11 +175,10 @@ static bcs_status set_modes(bcs_store *store) {
 }
 
 static bool links_in_the_way(bcs_store *store, bcs_status *status) {
-  static const char *names[] = {"data.mdb", "lock.mdb"};
   for (int i = 0; i < 2; i++) {
     char path[4300];
     struct stat st;
-    bcsi_join(store->index.path, names[i], path, sizeof path);
+    bcsi_join(store->index.path, file_names[i], path, sizeof path);
     if (lstat(path, &st) != 0) continue;
     if (S_ISLNK(st.st_mode)) *status = bcsi_fail(BCS_SYMLINK, 0, "open", path, NULL);
     else if (!S_ISREG(st.st_mode)) *status = bcsi_fail(BCS_NOT_A_CACHE, 0, "open", path, "it is not a regular file");
@@ -186,6 +201,7 @@ bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
   else if (!store->durable) index->flags |= MDB_NOSYNC;
   if (store->info.unlocked) index->flags |= MDB_NOLOCK;
 
+  if (!read_only && (status = make_files(store)) != BCS_OK) return status;
   int rc = bcsi_fault("index-open");
   if (rc == 0) rc = open_environment(store);
   if (rc != 0) {

@@ -56,7 +56,7 @@ bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
     if (stage->fd < 0) code = errno;
     else memcpy(stage->name, name, sizeof name);
   }
-  if (code == 0 && store->file_mode != 0600 && fchmod(stage->fd, store->file_mode) != 0) code = errno;
+  if (code == 0 && fchmod(stage->fd, store->file_mode) != 0) code = errno; /* as configured, whatever the umask */
   if (code != 0) status = fail(store, code, "create", name);
 done:
   bcsi_call_leave(store);
@@ -202,7 +202,8 @@ bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGE
   if (store->intent_fd < 0) {
     store->intent_fd = openat(store->staging_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                               store->file_mode);
-    if (store->intent_fd < 0) return fail(store, errno, "create intent", name);
+    if (store->intent_fd < 0 || fchmod(store->intent_fd, store->file_mode) != 0)
+      return fail(store, errno, "create intent", name);
   }
   size_t size = count * BCS_DIGEST_SIZE, done = 0;
   while (done < size) {
