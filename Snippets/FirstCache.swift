@@ -4,15 +4,15 @@ import BlobCache
 let cache = try await BlobCache.open("/tmp/pages")
 
 // However many tasks ask for a missing key at once, one loader runs, and all of them get its bytes.
-let page = try await cache.fetch("https://example.com/", lifetime: .expires(after: .seconds(20))) {
-  load in
+let url = "https://example.com/"
+let page = try await cache.fetch(url, lifetime: .expires(after: .seconds(20))) { load in
   try await load.write("the page, piece by piece, from wherever it comes".utf8)
   return .complete
 }
 print("\(page.count) bytes, \(page.source), sha256:\(page.digest)")
 
 // A lookup is synchronous and waits for nobody; nil is a miss.
-if let again = try cache.blob(for: "https://example.com/") {
+if let again = try cache.blob(for: url) {
   print("still here for \(again.entry.lifetime)")
 }
 

@@ -10,14 +10,13 @@ struct Origin {
 let cache = try BlobCache.temporary()
 
 for attempt in 1...2 {
-  let feed = try await cache.fetch("feed", lifetime: .expires(after: .seconds(60)), policy: .reload)
-  { load in
+  let feed = try await cache.fetch("feed", policy: .reload) { load in
     let answer = await Origin().get(ifNoneMatch: load.previous?.attributes["etag"]?.string)
     guard let body = answer.body else { return .unchanged }  // keeps the bytes, renews the lifetime
     try await load.write(body)
     return .complete(attributes: ["etag": BlobCache.AttributeValue(answer.tag)])
   }
-  print(
-    "attempt \(attempt): \(feed.count) bytes, etag \(feed.attributes["etag"]?.string ?? "none")")
+  let tag = feed.attributes["etag"]?.string ?? "none"
+  print("attempt \(attempt): \(feed.count) bytes, etag \(tag)")
 }
 try await cache.close()

@@ -27,7 +27,7 @@ extension BlobCache {
     Entries(cache: self, prefix: prefix?.bytes ?? [])
   }
 
-  /// The entries of a cache; see ``BlobCache/entries(withPrefix:)``.
+  /// The entries of a cache; see ``BlobCache/entries(withPrefix:)-(Key?)``.
   public struct Entries: AsyncSequence, Sendable {
     /// What is iterated.
     public typealias Element = Entry

@@ -33,7 +33,7 @@ struct Commands {
     case "random": try await randomWork(on: opened(), words)
     case "clock": clock.set(to: Date(timeIntervalSince1970: try number(words, 0, Double.init)))
     case "umask": umask(try number(words, 0) { mode_t($0, radix: 8) })
-    case "descriptors": try limitDescriptors(spare: number(words, 0, UInt64.init))
+    case "descriptors": try limitDescriptors(spare: number(words, 0) { Int($0) })
     case "fault": try injectFault(words)
     case "check": return try check(words)
     case "fork": return try forkedLookup(words)

@@ -35,21 +35,29 @@ extension Commands {
           guard fault?.step == String(cString: step) else { return 0 }
           fault?.countdown -= 1
           guard let reached = fault, reached.countdown == 0 else { return 0 }
-          if reached.signal != 0 { _ = kill(getpid(), reached.signal) }
+          // To this thread, which then goes no instruction further; kill(2) may pick another one.
+          if reached.signal != 0 { raise(reached.signal) }
           return reached.code
         }
       }, nil)
   }
 
-  /// `descriptors SPARE`: lets this process open only SPARE more than it has open now.
-  func limitDescriptors(spare: UInt64) throws {
+  /// `descriptors SPARE`: lets this process open exactly SPARE files more.
+  func limitDescriptors(spare: Int) throws {
     let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
-    let highest = open.compactMap(UInt64.init).max() ?? 2
-    // The listing itself held one, which is free again: the next one opened is at most `highest`.
-    var limit = rlimit(rlim_cur: rlim_t(highest + spare), rlim_max: rlim_t(highest + spare))
+    let count = rlim_t((open.compactMap(Int.init).max() ?? 2) + 1 + spare)
+    var limit = rlimit(rlim_cur: count, rlim_max: count)
     guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
       throw UsageError(description: "setrlimit: errno \(errno)")
     }
+    // The numbers that are free below the limit, gaps among them.
+    var taken: [Int32] = []
+    while true {
+      let file = dup(0)
+      guard file >= 0 else { break }
+      taken.append(file)
+    }
+    for file in taken.suffix(spare) { close(file) }
   }
 
   /// `check DIRECTORY`: opens below the library and walks the index and the folders without repairing.

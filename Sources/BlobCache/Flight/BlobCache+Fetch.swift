@@ -17,7 +17,7 @@ extension BlobCache {
   /// - *Cancellation*: a cancelled waiter throws `CancellationError` at once and disturbs nobody.
   ///   When the last one has left, the loader's task is cancelled and the key is free; a call that
   ///   comes then starts anew.
-  /// - *Removal*: a ``remove(_:)`` or ``removeAll()`` of the key while it is being loaded: those who
+  /// - *Removal*: a ``remove(_:)-(Key)`` or ``removeAll()`` of the key while it is being loaded: those who
   ///   wait get the result, marked as not stored, and the next call starts anew.
   /// - *Re-entrancy*: a loader may fetch other keys. If it would wait, directly or through other
   ///   loaders and other caches, for its own result, that call throws ``Error/Code/cycle``. Tasks

@@ -1,5 +1,5 @@
 extension BlobCache {
-  /// Where ``BlobCache/fetch(_:lifetime:policy:attributes:loader:)`` may take a blob from.
+  /// Where ``BlobCache/fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)`` may take a blob from.
   public struct FetchPolicy: Hashable, Sendable {
     enum Form: Hashable, Sendable { case cacheFirst, cacheOnly, reload }
     let form: Form

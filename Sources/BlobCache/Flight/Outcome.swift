@@ -1,6 +1,6 @@
 extension BlobCache {
   /// What a loader has achieved: the value that it returns to
-  /// ``BlobCache/fetch(_:lifetime:policy:attributes:loader:)``.
+  /// ``BlobCache/fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)``.
   public struct Outcome: Sendable {
     enum Form: Sendable { case complete, unchanged, doNotStore }
     let form: Form

@@ -34,14 +34,14 @@ extension ListCommand {
 }
 
 /// The columns have fixed widths, so that the first line need not wait for the last; the key comes last.
-private enum Row {
+enum Row {
   static let header = columns("SIZE", "READS", "STORED", "EXPIRES", "KEY")
 
   static func text(_ entry: BlobCache.Entry, now: Int64) -> String {
     columns(
       formatted(bytes: entry.size), formatted(hits: entry.hits),
       relative(entry.storedAt.milliseconds, now: now), entry.expiry(now: now),
-      escaped(entry.key.bytes))
+      readable(entry.key))
   }
 
   private static func columns(

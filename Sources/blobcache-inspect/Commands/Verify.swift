@@ -21,7 +21,7 @@ extension VerifyCommand {
   }
 
   private func write(_ report: BlobCache.VerifyReport, to output: Output) throws {
-    for key in report.damagedKeys { try output.line("damaged: \(escaped(key.bytes))") }
+    for key in report.damagedKeys { try output.line("damaged: \(readable(key))") }
     if report.damagedBlobs > report.damagedKeys.count {
       let more = report.damagedBlobs - report.damagedKeys.count
       try output.line("damaged: \(grouped(more)) more")

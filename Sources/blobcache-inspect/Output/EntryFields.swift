@@ -37,13 +37,16 @@ extension BlobCache.Entry {
     expiresAt.map { relative($0.milliseconds, now: now) } ?? "never"
   }
 
+  /// Where format 1 keeps the blob, seen from the directory.
+  private var file: String { "blobs/\(digest.hex.prefix(2))/\(digest.hex)" }
+
   /// Everything, for a person.
   func facts(now: Int64) -> Facts {
     var facts = Facts()
-    facts.add("key", key.bytes.isEmpty ? "(empty)" : escaped(key.bytes))
+    facts.add("key", readable(key))
     facts.add("digest", "sha256:\(digest.hex)")
     facts.add("size", size < 1024 ? "\(size) B" : "\(formatted(bytes: size)) (\(grouped(size)) B)")
-    facts.add("kept in", location == .file ? "a file" : "the index")
+    facts.add("kept in", location == .file ? file : "the index")
     facts.gap()
     let stored = storedAt.milliseconds
     facts.add("stored", "\(readable(stored)) (\(relative(stored, now: now)))")
@@ -60,6 +63,11 @@ extension BlobCache.Entry {
     }
     return facts
   }
+}
+
+/// A key for a person. The empty one would not be seen.
+func readable(_ key: BlobCache.Key) -> String {
+  key.byteCount == 0 ? "(empty)" : escaped(key.bytes)
 }
 
 /// The counter of an entry ends at 63.
@@ -91,7 +99,7 @@ extension BlobCache.Lifetime {
     switch form {
     case .forever: "forever"
     case .span(let span): formatted(milliseconds: span)
-    case .moment: "until a moment"
+    case .moment(let moment): "until \(readable(moment))"
     case .sliding(let window, let most):
       "sliding \(formatted(milliseconds: window))"
         + (most.map { ", at most \(formatted(milliseconds: $0))" } ?? "")

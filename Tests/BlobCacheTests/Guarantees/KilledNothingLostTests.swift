@@ -90,6 +90,11 @@ struct KilledNothingLostTests {
           #expect(answer.hasPrefix("ok"), "\(command): \(answer)")
           acknowledged.note("done")
         }
+        // The files of what was replaced and removed go a little later: all but that of `d`.
+        try await eventually("dead files are unlinked") {
+          _ = try await process.call("statistics")
+          return CacheFolder(path).blobFiles.count == 1
+        }
         try await process.end()
       } catch is SecondProcess.Failure {
         reached += 1

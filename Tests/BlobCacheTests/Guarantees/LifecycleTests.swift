@@ -121,7 +121,7 @@ struct LifecycleTests {
       return dropped.directory
     }()
     #expect(second != first)
-    #expect(fileStatus(second) == nil)
+    try await eventually("the folder of a dropped cache is removed") { fileStatus(second) == nil }
   }
 
   @Test func openFromAsyncCodeAndMissingParentsAreMade() async throws {

@@ -18,6 +18,7 @@ struct ReadsWaitForNobodyTests {
     try await cache.store(small, for: "small")
     let digest = try await cache.store(large, for: "large").digest
 
+    let reader = try await SecondProcess.over(path)
     let writer = try await SecondProcess.over(path)
     #expect(try await writer.call("fault before-commit 1 stop") == "ok")
     try writer.send("store small 9000 3")
@@ -41,7 +42,6 @@ struct ReadsWaitForNobodyTests {
     #expect(cache.statistics.entries == 2)
 
     // Another process's lookups too.
-    let reader = try await SecondProcess.over(path)
     #expect(try await reader.call("get small").hasPrefix("hit 500 "))
     #expect(try await reader.call("get missing") == "miss")
 

@@ -162,14 +162,11 @@ final class SecondProcess: Sendable {
 
   /// Waits until it has stopped itself (`fault STEP COUNT stop`), by polling its state.
   func untilStopped() async throws {
-    let patience = ContinuousClock.now + .seconds(60)
-    while ContinuousClock.now < patience {
+    try await eventually("process \(pid) reaches the step") {
       let line = try String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)
       // The state is the word after the name, which is in parentheses (proc(5)).
-      if line.split(separator: ")").last?.hasPrefix(" T") == true { return }
-      await Task.yield()
+      return line.split(separator: ")").last?.hasPrefix(" T") == true
     }
-    throw Failure(description: "process \(pid) did not reach the step")
   }
 
   private static func reap(_ pid: pid_t) -> Int32 {

@@ -10,11 +10,12 @@ enum Micro {
     let only = try options.value("--only")
     try options.end()
 
-    let rows = Row.all.filter { only.map($0.name.contains) ?? true }
+    let scale = quick ? Scale.quick : .full
+    let rows = Row.all(scale).filter { only.map($0.name.contains) ?? true }
     guard !rows.isEmpty else { throw UsageError("no row's name contains \(only ?? "")") }
     let folder = try makeFolder("micro")
     defer { removeFolder(folder) }
-    let bench = Bench(folder: folder, scale: quick ? .quick : .full)
+    let bench = Bench(folder: folder, scale: scale)
     if !json { print(Report.head) }
     var met = true
     for row in rows {

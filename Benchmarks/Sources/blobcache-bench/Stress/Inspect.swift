@@ -26,7 +26,7 @@ enum Inspect {
       The directory stays. Look into it, or remove it:
 
         \(tool) stats \(directory)
-        \(tool) list \(directory) --sort size --reverse --limit 10
+        \(tool) list \(directory) --sort size --limit 10
         \(tool) show \(directory) \(path)
         \(tool) cat \(directory) \(path) | cmp - \(path) && echo equal
         \(tool) verify \(directory)

@@ -25,7 +25,7 @@ struct StressReport {
       line("expired", grouped(tally.expired), "loads that found a copy past its lifetime"),
       line(
         "served", bytes(tally.bytesServed), "\(bytes(Int(Double(tally.bytesServed) / seconds)))/s"),
-      line("verified", grouped(tally.verified), "SHA-256 equal to the file's, but for the wrong"),
+      line("verified", grouped(tally.verified), "blobs compared with their file's SHA-256"),
       line("wrong", grouped(tally.wrongBytes), ""),
       line(
         "duplicate loads", grouped(tally.duplicateLoads), "two at a time of one key in one process"),
