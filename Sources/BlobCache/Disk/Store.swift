@@ -82,6 +82,12 @@ final class Store: Sendable {
     unsafe handle.close { store in
       handle.stages.freeAll()
       if isTemporary || isReadOnly { return }
+      // A clean close leaves no files to unlink behind; bounded, since after a `removeAll` of a
+      // million blobs the rest is the next opener's.
+      var more = true
+      for _ in 0..<16 where more {
+        if unsafe bcs_sweep_trash(store, 256, &more) != BCS_OK { break }
+      }
       let status = unsafe bcs_flush(store)
       if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
     }
