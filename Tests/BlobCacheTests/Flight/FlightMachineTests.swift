@@ -283,13 +283,13 @@ private struct World {
   }
 
   private mutating func land(_ flight: FlightID) {
-    let waiting = Set(unanswered.filter { $0.value == flight }.keys)
+    let waiting = unanswered.filter { $0.value == flight }.keys
     let actions = machine.handle(.land(flight))
     guard case .deliver(let served)? = actions.first, actions.count == 1 else {
       Issue.record("unexpected \(actions)")
       return
     }
-    #expect(Set(served) == waiting && served.count == waiting.count)
+    #expect(served == waiting.sorted { $0.number < $1.number })
     for waiter in served { unanswered[waiter] = nil }
     flying[flight] = nil
     permitted.remove(flight)
