@@ -12,11 +12,12 @@ import Testing
   ])
   func escapesText(text: String, expected: String) { #expect(escaped(text.utf8) == expected) }
 
-  @Test(arguments: [
-    ([0xFF], "\\xff"), ([0x61, 0xC3], "a\\xc3"), ([0xC3, 0xA9, 0xFF], "é\\xff"),
-    ([0xE6, 0x97, 0x61], "\\xe6\\x97a"), ([0xED, 0xA0, 0x80], "\\xed\\xa0\\x80"),
-    ([0xC0, 0x80], "\\xc0\\x80"), ([0xFF, 0x0A, 0x5C], "\\xff\\n\\\\"),
-  ] as [([UInt8], String)])
+  @Test(
+    arguments: [
+      ([0xFF], "\\xff"), ([0x61, 0xC3], "a\\xc3"), ([0xC3, 0xA9, 0xFF], "é\\xff"),
+      ([0xE6, 0x97, 0x61], "\\xe6\\x97a"), ([0xED, 0xA0, 0x80], "\\xed\\xa0\\x80"),
+      ([0xC0, 0x80], "\\xc0\\x80"), ([0xFF, 0x0A, 0x5C], "\\xff\\n\\\\"),
+    ] as [([UInt8], String)])
   func escapesBytes(bytes: [UInt8], expected: String) { #expect(escaped(bytes) == expected) }
 
   @Test func quotesShorten() {
@@ -43,11 +44,12 @@ import Testing
   ])
   func sizes(bytes: Int, expected: String) { #expect(formatted(bytes: bytes) == expected) }
 
-  @Test(arguments: [
-    (0, "0ms"), (99, "99ms"), (100, "0.1s"), (999, "0.9s"), (1_000, "1s"), (59_999, "59s"),
-    (60_000, "1m"), (61_000, "1m1s"), (5_400_000, "1h30m"), (3_601_000, "1h"),
-    (604_800_000, "7d"), (90_000_000_000, "2y311d"),
-  ] as [(Int64, String)])
+  @Test(
+    arguments: [
+      (0, "0ms"), (99, "99ms"), (100, "0.1s"), (999, "0.9s"), (1_000, "1s"), (59_999, "59s"),
+      (60_000, "1m"), (61_000, "1m1s"), (5_400_000, "1h30m"), (3_601_000, "1h"),
+      (604_800_000, "7d"), (90_000_000_000, "2y311d"),
+    ] as [(Int64, String)])
   func spans(milliseconds: Int64, expected: String) {
     #expect(formatted(milliseconds: milliseconds) == expected)
   }
@@ -68,7 +70,10 @@ import Testing
   }
 
   @Test func numbers() {
-    #expect([0, 999, 1_000, 1_234_567, -1_234].map(grouped) == ["0", "999", "1,000", "1,234,567", "-1,234"])
+    #expect(
+      [0, 999, 1_000, 1_234_567, -1_234].map(grouped) == [
+        "0", "999", "1,000", "1,234,567", "-1,234",
+      ])
     #expect(counted(1, "entry", "entries") == "1 entry")
     #expect(counted(2_000, "entry", "entries") == "2,000 entries")
     #expect([0, 62, 63].map(formatted(hits:)) == ["0", "62", "63+"])
@@ -79,7 +84,8 @@ import Testing
     var configuration = BlobCache.Configuration()
     configuration.clock = clock.clock
     let cache = try BlobCache.temporary(configuration: configuration)
-    let small = try await cache.store([1, 2, 3], for: "a\n", lifetime: .expires(after: .seconds(20)))
+    let small = try await cache.store(
+      [1, 2, 3], for: "a\n", lifetime: .expires(after: .seconds(20)))
     let large = try await cache.store([UInt8](repeating: 1, count: 1_500_000), for: "")
     let now = clock.now.milliseconds + 5_000
     #expect(Row.header == "      SIZE  READS       STORED      EXPIRES  KEY")

@@ -56,7 +56,8 @@ private let zeros = String(repeating: "0", count: 64)
     }
     // A value may look like an option, and may hold an equals sign.
     #expect(
-      try parse("list", "d", "--prefix", "--json") == .list(ListCommand(target: plain, prefix: "--json")))
+      try parse("list", "d", "--prefix", "--json")
+        == .list(ListCommand(target: plain, prefix: "--json")))
     #expect(
       try parse("list", "d", "--prefix=a=b") == .list(ListCommand(target: plain, prefix: "a=b")))
     #expect(try parse("list", "d", "--prefix=") == .list(ListCommand(target: plain, prefix: "")))
@@ -111,18 +112,21 @@ private let zeros = String(repeating: "0", count: 64)
         "put", "d", "k", "--attribute", "etag=\"x\"", "--attribute=empty=", "--attribute", "eq=a=b")
         == .put(command))
     command.attributes = ["b": [0xFF]]
-    let words = ["put", "d", "k", "--attribute"].map { Array($0.utf8) } + [Array("b=".utf8) + [0xFF]]
+    let words =
+      ["put", "d", "k", "--attribute"].map { Array($0.utf8) } + [Array("b=".utf8) + [0xFF]]
     #expect(try Command(parsing: words) == .put(command))
   }
 
   @Test func removeAndRenew() throws {
     #expect(
-      try parse("remove", "d", "a", "b") == .remove(RemoveCommand(target: plain, which: .keys(["a", "b"]))))
+      try parse("remove", "d", "a", "b")
+        == .remove(RemoveCommand(target: plain, which: .keys(["a", "b"]))))
     #expect(
       try parse("remove", "d", "a", "--key=sha256:x", "--key", "y")
         == .remove(RemoveCommand(target: plain, which: .keys(["sha256:x", "y", "a"]))))
     #expect(
-      try parse("remove", "d", "--prefix", "a") == .remove(RemoveCommand(target: plain, which: .prefix("a"))))
+      try parse("remove", "d", "--prefix", "a")
+        == .remove(RemoveCommand(target: plain, which: .prefix("a"))))
     #expect(
       try parse("renew", "d", "k", "--ttl=1h30m")
         == .renew(RenewCommand(target: plain, key: "k", lifetime: .expires(after: .seconds(5400)))))
@@ -142,7 +146,8 @@ private let zeros = String(repeating: "0", count: 64)
   }
 
   @Test(arguments: [
-    "", "20", "s", "20 s", "20x", "-5s", "+5s", "5s20", "30m1h", "1h1h", "1.s", ".5s", "1..5s", "1.2.3s",
+    "", "20", "s", "20 s", "20x", "-5s", "+5s", "5s20", "30m1h", "1h1h", "1.s", ".5s", "1..5s",
+    "1.2.3s",
     "1e3s", "inf", "nan", "２s", "20S", "0x10s",
   ])
   func wrongDurations(written: String) {
@@ -175,54 +180,76 @@ private let zeros = String(repeating: "0", count: 64)
     (["list", "d", "--frob"], "unknown option '--frob'; a key that begins with - goes after --"),
     (["list", "d", "-x"], "unknown option '-x'; a key that begins with - goes after --"),
     (["list", "d", "--JSON"], "unknown option '--JSON'; a key that begins with - goes after --"),
-    (["list", "d", "--\u{1B}[31m"],
-      "unknown option '--\\x1b[31m'; a key that begins with - goes after --"),
+    (
+      ["list", "d", "--\u{1B}[31m"],
+      "unknown option '--\\x1b[31m'; a key that begins with - goes after --"
+    ),
     (["list", "d", "--limit"], "--limit needs a value"),
     (["list", "d", "--limit", "0"], "--limit takes a number from 1 up, not '0'"),
     (["list", "d", "--limit", "-1"], "--limit takes a number from 1 up, not '-1'"),
     (["list", "d", "--limit", "ten"], "--limit takes a number from 1 up, not 'ten'"),
     (["list", "d", "--limit="], "--limit takes a number from 1 up, not ''"),
     (["list", "d", "--limit=1", "--limit=2"], "--limit was given twice"),
-    (["list", "d", "--limit=99999999999999999999"],
-      "--limit takes a number from 1 up, not '99999999999999999999'"),
-    (["list", "d", "--sort", "name"],
-      "--sort takes one of size, age, hits, expiry, not 'name'"),
+    (
+      ["list", "d", "--limit=99999999999999999999"],
+      "--limit takes a number from 1 up, not '99999999999999999999'"
+    ),
+    (
+      ["list", "d", "--sort", "name"],
+      "--sort takes one of size, age, hits, expiry, not 'name'"
+    ),
     (["list", "d", "--reverse"], "--reverse needs --sort"),
     (["list", "d", "k"], "one word too many: 'k'"),
     (["show", "d"], "show needs a key or a digest"),
     (["show", "d", "a", "b"], "one word too many: 'b'"),
     (["show", "d", "--key", "a", "b"], "one word too many: 'b'"),
     (["show", "d", "--key=a", "--digest=\(zeros)"], "show takes --key or --digest, not both"),
-    (["show", "d", "sha256:12"],
-      "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key"),
-    (["cat", "d", "--digest", "\(zeros)0"],
-      "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key"),
+    (
+      ["show", "d", "sha256:12"],
+      "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key"
+    ),
+    (
+      ["cat", "d", "--digest", "\(zeros)0"],
+      "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key"
+    ),
     (["cat", "d", "k", "--json"], "cat has no option --json"),
     (["put", "d"], "put needs a key"),
-    (["put", "d", "sha256:12"],
-      "a key is needed here; one that begins with sha256: goes after --key"),
+    (
+      ["put", "d", "sha256:12"],
+      "a key is needed here; one that begins with sha256: goes after --key"
+    ),
     (["put", "d", "k", ""], "the file to put has an empty name"),
     (["put", "d", "k", "f", "g"], "one word too many: 'g'"),
     (["put", "d", "k", "--attribute", "x"], "--attribute takes NAME=VALUE, not 'x'"),
     (["put", "d", "k", "--attribute", "=x"], "--attribute takes NAME=VALUE, not '=x'"),
     (["put", "d", "k", "--attribute=a=1", "--attribute=a=2"], "attribute 'a' was given twice"),
-    (["put", "d", "k", "--ttl=1s", "--sliding=1s"],
-      "--ttl, --sliding and --forever exclude each other"),
-    (["put", "d", "k", "--ttl=1s", "--forever"],
-      "--ttl, --sliding and --forever exclude each other"),
+    (
+      ["put", "d", "k", "--ttl=1s", "--sliding=1s"],
+      "--ttl, --sliding and --forever exclude each other"
+    ),
+    (
+      ["put", "d", "k", "--ttl=1s", "--forever"],
+      "--ttl, --sliding and --forever exclude each other"
+    ),
     (["put", "d", "k", "--at-most=1s"], "--at-most needs --sliding"),
     (["put", "d", "k", "--ttl=1s", "--at-most=1s"], "--at-most needs --sliding"),
     (["put", "d", "k", "--ttl=1s", "--ttl=2s"], "--ttl was given twice"),
-    (["put", "d", "k", "--ttl=10001y"],
-      "--ttl takes a duration such as 20s, 5m, 1h30m or 7d, not '10001y'"),
+    (
+      ["put", "d", "k", "--ttl=10001y"],
+      "--ttl takes a duration such as 20s, 5m, 1h30m or 7d, not '10001y'"
+    ),
     (["put", "d", "k", "--ttl=600000w"], "--ttl is longer than 10,000 years; say --forever"),
     (["put", "d", String(repeating: "k", count: 65_537)], "a key has at most 65,536 bytes"),
     (["remove", "d"], "remove needs a key or --prefix"),
     (["remove", "d", "k", "--prefix=x"], "remove takes keys or --prefix, not both"),
-    (["remove", "d", "--prefix="],
-      "--prefix is empty, which means every entry; that is what clear does"),
-    (["remove", "d", "k", "sha256:x"],
-      "a key is needed here; one that begins with sha256: goes after --key"),
+    (
+      ["remove", "d", "--prefix="],
+      "--prefix is empty, which means every entry; that is what clear does"
+    ),
+    (
+      ["remove", "d", "k", "sha256:x"],
+      "a key is needed here; one that begins with sha256: goes after --key"
+    ),
     (["renew", "d", "k"], "renew needs --ttl, --sliding or --forever"),
     (["renew", "d", "--ttl=1s"], "renew needs a key"),
     (["clear", "d", "k"], "one word too many: 'k'"),

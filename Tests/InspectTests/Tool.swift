@@ -66,7 +66,7 @@ final class Playground {
   }
 
   /// Standard output is a pipe that nobody reads.
-  func runIntoBrokenPipe(_ words: String...) throws -> Run {
+  func runIntoBrokenPipe(_ words: [String]) throws -> Run {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
     close(ends[0])

@@ -1,0 +1,433 @@
+import BlobCache
+import Foundation
+import Testing
+
+@testable import blobcache_inspect
+
+/// SHA-256 of `hello` and an end of line.
+private let helloDigest = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
+private let hello = Array("hello\n".utf8)
+
+/// Runs of the real program, whole output compared.
+@Suite struct CommandTests {
+  let playground: Playground
+
+  init() throws { playground = try Playground() }
+
+  private func run(_ verb: String, _ words: String..., input: [UInt8] = []) throws -> Run {
+    let words = [verb, playground.cache] + words
+    return try playground.run(words.map { Array($0.utf8) }, input: input)
+  }
+
+  private func entryLine(
+    key: String, size: Int = 6, digest: String = helloDigest, lifetime: String = "forever",
+    seconds: String = "null", atMost: String = "null", expires: String = "null",
+    expired: Bool = false, attributes: String = "{}"
+  ) -> String {
+    #"{\#(key),"digest":"\#(digest)","size":\#(size),"location":"index","storedAt":TIME,"#
+      + #""lastAccess":null,"hits":0,"lifetime":"\#(lifetime)","lifetimeSeconds":\#(seconds),"#
+      + #""atMostSeconds":\#(atMost),"expiresAt":\#(expires),"expired":\#(expired),"#
+      + #""attributes":\#(attributes)}"# + "\n"
+  }
+
+  // MARK: Words
+
+  @Test func wrongWords() throws {
+    #expect(try playground.run() == usage("no command was given"))
+    #expect(try playground.run("frob") == usage("unknown command 'frob'"))
+    #expect(try playground.run("stats") == usage("stats needs a directory"))
+    #expect(
+      try run("put", "k", "--ttl", "soon")
+        == usage("--ttl takes a duration such as 20s, 5m, 1h30m or 7d, not 'soon'"))
+    #expect(
+      try run("cat", "sha256:12")
+        == usage(
+          "a digest is 64 hexadecimal digits; a key that begins with sha256: goes after --key"))
+    #expect(
+      try playground.run([Array("stats".utf8), [0xFF]])
+        == usage("the directory's path must be UTF-8 and not empty: '\\xff'"))
+    // Wrong words make nothing.
+    #expect(!FileManager.default.fileExists(atPath: playground.cache))
+  }
+
+  @Test func helpAndVersion() throws {
+    #expect(
+      try playground.run("version") == printed("blobcache-inspect 0.1.0 (directory format 1)"))
+    #expect(try playground.run("--version") == playground.run("version"))
+    #expect(try playground.run("--help") == playground.run("help"))
+    #expect(try playground.run("cat", "--help") == playground.run("help", "cat"))
+    #expect(try playground.run("help", "cat") == printed(Verb.cat.help))
+    let overview = try playground.run("help")
+    #expect(overview.status == 0)
+    for verb in Verb.allCases { #expect(overview.text.contains("\n  \(verb.rawValue)")) }
+  }
+
+  // MARK: Directories
+
+  @Test(arguments: [
+    ["stats"], ["list"], ["show", "k"], ["cat", "k"], ["verify"], ["verify", "--repair"],
+    ["remove", "k"], ["renew", "k", "--forever"], ["clear", "--yes"],
+  ])
+  func missingDirectory(words: [String]) throws {
+    let words = [words[0], playground.cache] + words.dropFirst()
+    let run = try playground.run(words.map { Array($0.utf8) })
+    #expect(
+      run
+        == failed(
+          2,
+          "cannot open '\(playground.cache)': The file or directory does not exist. "
+            + "(No such file or directory)"))
+    #expect(!FileManager.default.fileExists(atPath: playground.cache))
+  }
+
+  @Test func whatIsNoCache() throws {
+    let file = try playground.file("cache", hello)
+    for verb in ["stats", "list", "verify"] {
+      let run = try run(verb)
+      #expect(run.status == 2)
+      #expect(run.output == [])
+      #expect(run.complaint.hasPrefix("blobcache-inspect: cannot open '\(file)': A file stands"))
+      #expect(run.complaint.count(where: \.isNewline) == 1)
+    }
+    #expect(try run("put", "k").status == 2)
+    #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == Data(hello))
+
+    // An empty folder, and one of somebody else's files: reading makes neither a cache.
+    let folder = playground.folder + "/folder"
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: false)
+    #expect(try playground.run("stats", folder).status == 2)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == [])
+    try playground.file("folder/mine", hello)
+    for words in [["stats", folder], ["put", folder, "k"], ["clear", folder, "--yes"]] {
+      let run = try playground.run(words.map { Array($0.utf8) })
+      #expect(run.status == 2)
+      #expect(run.complaint.hasPrefix("blobcache-inspect: cannot open '\(folder)': "))
+    }
+    #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["mine"])
+  }
+
+  // MARK: Entries
+
+  @Test func putAndCat() throws {
+    #expect(
+      try run("put", "k", input: hello)
+        == printed("stored 6 B as sha256:\(helloDigest), forever"))
+    #expect(try run("cat", "k") == printed("hello"))
+    #expect(try run("cat", "--key=k") == printed("hello"))
+    #expect(try run("cat", "sha256:\(helloDigest)") == printed("hello"))
+    #expect(try run("cat", "--digest", helloDigest.uppercased()) == printed("hello"))
+    #expect(try run("cat", "q") == failed(1, "not in the cache: 'q'"))
+    let zeros = String(repeating: "0", count: 64)
+    #expect(try run("cat", "sha256:\(zeros)") == failed(1, "not in the cache: sha256:\(zeros)"))
+
+    // Replaced; from a file; empty; larger than the index takes.
+    let large = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 7 ^ ($0 >> 8)) }
+    #expect(try run("put", "k", playground.file("large", large)).status == 0)
+    #expect(try run("cat", "k").output == large)
+    #expect(try run("put", "k", "-").status == 0)
+    #expect(try run("cat", "k") == Run(status: 0, output: [], complaint: ""))
+  }
+
+  @Test func whatCannotBeReadIsNotStored() throws {
+    let missing = playground.folder + "/missing"
+    #expect(
+      try run("put", "k", missing)
+        == failed(2, "cannot open '\(missing)': No such file or directory"))
+    #expect(
+      try run("put", "k", playground.folder)
+        == failed(2, "cannot read '\(playground.folder)': Is a directory"))
+    #expect(!FileManager.default.fileExists(atPath: playground.cache))
+  }
+
+  @Test func keysAreBytes() throws {
+    let keys: [[UInt8]] = [
+      [], [0xFF, 0x01, 0x0A], Array("é".utf8), Array("e\u{301}".utf8), Array("a b'\"\\".utf8),
+      Array("--json".utf8), Array("sha256:12".utf8), Array("\u{1B}[31m".utf8),
+    ]
+    let cache = Array(playground.cache.utf8)
+    for (index, key) in keys.enumerated() {
+      let run = try playground.run(
+        [Array("put".utf8), cache, Array("--key".utf8), key], input: [UInt8(index)])
+      #expect(run.status == 0)
+      #expect(run.complaint == "")
+    }
+    for (index, key) in keys.enumerated() {
+      #expect(
+        try playground.run([Array("cat".utf8), cache, Array("--key=".utf8) + key]).output
+          == [UInt8(index)])
+      if !key.starts(with: Array("sha256:".utf8)) {
+        #expect(
+          try playground.run([Array("cat".utf8), Array("--".utf8), cache, key]).output
+            == [UInt8(index)])
+      }
+    }
+    let lines = try run("list").text.split(separator: "\n").dropFirst()
+    let shown = Set(lines.map { String($0.dropFirst(45)) })
+    #expect(
+      shown == [
+        "(empty)", "\\xff\\x01\\n", "é", "e\u{301}", "a b'\"\\\\", "--json", "sha256:12",
+        "\\x1b[31m",
+      ])
+    let json = try run("list", "--json").text.split(separator: "\n").map { line in
+      String(line.prefix { $0 != "," })
+    }
+    #expect(
+      Set(json.map { Array($0.utf8) })
+        == Set(
+          [
+            #"{"key":"""#, #"{"keyBase64":"/wEK""#, #"{"key":"é""#, "{\"key\":\"e\u{301}\"",
+            #"{"key":"a b'\"\\""#, #"{"key":"--json""#, #"{"key":"sha256:12""#,
+            #"{"key":"\u001b[31m""#,
+          ].map { Array($0.utf8) }))
+    let remove = [Array("remove".utf8), cache, Array("--".utf8), keys[1], keys[5], keys[0]]
+    #expect(try playground.run(remove) == printed("removed 3 entries"))
+  }
+
+  @Test func jsonFields() throws {
+    #expect(
+      try run("put", "k", "--json", input: hello).timeless == entryLine(key: #""key":"k""#))
+    #expect(try run("show", "k", "--json").timeless == entryLine(key: #""key":"k""#))
+    #expect(try run("list", "--json").timeless == entryLine(key: #""key":"k""#))
+    #expect(
+      try run(
+        "put", "k", "--json", "--sliding=20s", "--at-most=1h", "--attribute", "a=\"x\"",
+        input: hello
+      ).timeless
+        == entryLine(
+          key: #""key":"k""#, lifetime: "sliding", seconds: "20", atMost: "3600", expires: "TIME",
+          attributes: #"{"a":"\"x\""}"#))
+    #expect(
+      try run("renew", "k", "--json", "--ttl=1500ms").timeless
+        == entryLine(
+          key: #""key":"k""#, lifetime: "expires", seconds: "1.5", expires: "TIME",
+          attributes: #"{"a":"\"x\""}"#))
+    let binary = ["put", playground.cache, "k", "--json", "--attribute"].map { Array($0.utf8) }
+    #expect(
+      try playground.run(binary + [Array("b=".utf8) + [0xFF]], input: hello).timeless
+        == entryLine(key: #""key":"k""#, attributes: #"{},"attributesBase64":{"b":"/w=="}"#))
+    #expect(
+      try run("remove", "k", "q", "--json")
+        == Run(
+          status: 1, output: Array("{\"removed\":1,\"absent\":1}\n".utf8),
+          complaint: complaint("not in the cache: 'q'")))
+    #expect(try run("clear", "--yes", "--json") == printed(#"{"removed":0}"#))
+    #expect(
+      try run("verify", "--json")
+        == printed(
+          #"{"sound":true,"repaired":false,"checkedBlobs":0,"damagedBlobs":0,"damagedKeys":[],"#
+            + #""missingFiles":0,"unreferencedFiles":0,"unreferencedBytes":0,"deadStagingFiles":0,"#
+            + #""wrongTotals":0,"wrongUseCounts":0,"wrongSlots":0,"wrongDigestRows":0,"#
+            + #""foreignNames":0}"#))
+    #expect(try run("list", "--json") == Run(status: 0, output: [], complaint: ""))
+  }
+
+  @Test func stats() throws {
+    _ = try run("put", "k", input: hello)
+    _ = try run("put", "old", "--ttl=0s", input: hello)
+    _ = try run("put", "large", playground.file("large", [UInt8](repeating: 9, count: 100_000)))
+    let json = try run("stats", "--json")
+    let fields = try #require(
+      try JSONSerialization.jsonObject(with: Data(json.output)) as? [String: Any])
+    #expect(
+      Set(fields.keys) == [
+        "directory", "durability", "inlineThreshold", "entries", "expired", "indexBlobBytes",
+        "blobFiles", "blobFileBytes", "allocatedBytes", "blobFileAllocatedBytes",
+        "indexAllocatedBytes", "indexFreeBytes", "slotsAllocatedBytes", "stagingAllocatedBytes",
+        "quarantineAllocatedBytes", "hits", "misses", "hitRatio", "locked",
+      ])
+    #expect(fields["entries"] as? Int == 3)
+    #expect(fields["expired"] as? Int == 1)
+    #expect(fields["indexBlobBytes"] as? Int == 12)
+    #expect(fields["blobFiles"] as? Int == 1)
+    #expect(fields["blobFileBytes"] as? Int == 100_000)
+    #expect(fields["durability"] as? String == "checkpointed")
+    #expect(fields["hitRatio"] is NSNull)
+    let text = try run("stats")
+    #expect(text.status == 0)
+    #expect(text.text.contains("\nentries       3, of which 1 expired\n"))
+    #expect(text.text.contains("\nblobs         12 B in the index, 97.7 KiB in 1 file\n"))
+  }
+
+  @Test func show() throws {
+    _ = try run("put", "k\n", "--ttl=0s", "--attribute", "a=b\u{1B}", input: hello)
+    let shown = try run("show", "k\n")
+    let general = shown.text
+      .replacing(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/, with: "TIME")
+      .replacing(/\([0-9.]+m?s ago\)/, with: "(AGO)")
+    #expect(
+      general == """
+        key        k\\n
+        digest     sha256:\(helloDigest)
+        size       6 B
+        kept in    the index
+
+        stored     TIME (AGO)
+        last read  never
+        reads      0
+        lifetime   until TIME
+        expired    TIME (AGO)
+
+        attribute  a = b\\x1b
+
+        """)
+    #expect(try run("show", "q") == failed(1, "not in the cache: 'q'"))
+    #expect(try run("show", "q", "--json") == failed(1, "not in the cache: 'q'"))
+    let cat = try run("cat", "k\n")
+    #expect(cat.status == 1)
+    #expect(cat.output == [])
+    #expect(cat.complaint.hasPrefix("blobcache-inspect: expired "))
+    #expect(cat.complaint.hasSuffix(" ago: 'k\\n'; renew makes it fresh\n"))
+    #expect(try run("renew", "k\n", "--forever") == printed("renewed: forever, expires never"))
+    #expect(try run("cat", "k\n") == printed("hello"))
+    #expect(try run("renew", "q", "--forever") == failed(1, "not in the cache: 'q'"))
+  }
+
+  @Test func listFiltersSortsAndLimits() throws {
+    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "0s"), ("b/1", 20, "1d")] {
+      let bytes = [UInt8](repeating: 1, count: size)
+      #expect(try run("put", key, "--ttl", ttl, input: bytes).status == 0)
+    }
+    _ = try run("put", "b/2", input: [])
+    func keys(_ words: String...) throws -> [String] {
+      let words = ["list", playground.cache] + words
+      let run = try playground.run(words.map { Array($0.utf8) })
+      #expect(run.status == 0)
+      #expect(run.complaint == "")
+      return run.text.split(separator: "\n").dropFirst().compactMap {
+        $0.split(separator: " ").last.map(String.init)
+      }
+    }
+    #expect(Set(try keys()) == ["a/1", "a/2", "b/1", "b/2"])
+    #expect(Set(try keys("--prefix", "a/")) == ["a/1", "a/2"])
+    #expect(try keys("--prefix", "c").isEmpty)
+    #expect(try keys("--expired") == ["a/2"])
+    #expect(try keys("--sort=size") == ["a/1", "b/1", "a/2", "b/2"])
+    #expect(try keys("--sort=size", "--reverse") == ["b/2", "a/2", "b/1", "a/1"])
+    #expect(try keys("--sort=size", "--limit=2") == ["a/1", "b/1"])
+    #expect(try keys("--sort=expiry") == ["a/2", "a/1", "b/1", "b/2"])
+    #expect(try keys("--sort=hits") == ["a/1", "a/2", "b/1", "b/2"])
+    #expect(try keys("--sort=age").count == 4)
+    #expect(try keys("--limit=3").count == 3)
+    #expect(try run("list", "--sort=size", "--limit=1", "--expired").text.contains("a/2"))
+    #expect(
+      try run("remove", "--prefix", "a/") == printed("removed 2 entries"))
+    #expect(Set(try keys()) == ["b/1", "b/2"])
+  }
+
+  @Test func removeTwice() throws {
+    _ = try run("put", "k", input: hello)
+    #expect(try run("remove", "k") == printed("removed 1 entry"))
+    #expect(
+      try run("remove", "k", "k")
+        == Run(
+          status: 1, output: Array("removed 0 entries\n".utf8),
+          complaint: complaint("not in the cache: 'k'", "not in the cache: 'k'")))
+  }
+
+  @Test func clearWantsYes() throws {
+    _ = try run("put", "k", input: hello)
+    #expect(
+      try run("clear")
+        == failed(2, "clear removes every entry; say --yes to do it where nobody can be asked"))
+    #expect(try run("cat", "k").status == 0)
+    #expect(try run("clear", "--yes") == printed("removed 1 entry"))
+    #expect(try run("cat", "k").status == 1)
+  }
+
+  // MARK: Damage
+
+  @Test func verifyFindsAndRepairs() throws {
+    let large = [UInt8](repeating: 9, count: 100_000)
+    #expect(try run("put", "good", input: hello).status == 0)
+    #expect(try run("put", "bad\n", playground.file("large", large)).status == 0)
+    let digest = try BlobCache.Digest(hex: Self.digest(of: run("show", "bad\n")))
+    let path = "\(playground.cache)/blobs/\(digest.hex.prefix(2))/\(digest.hex)"
+    let file = try #require(FileHandle(forUpdatingAtPath: path))
+    try file.seek(toOffset: 50_000)
+    try file.write(contentsOf: Data([8]))
+    try file.close()
+
+    let found = Run(
+      status: 1,
+      output: Array(
+        "damaged: bad\\n\nproblems found: 2 blobs checked; --repair puts them right\n".utf8),
+      complaint: "")
+    #expect(try run("verify") == found)
+    #expect(try run("verify") == found)
+    #expect(
+      try run("cat", "bad\n")
+        == failed(1, "the bytes of 'bad\\n' are damaged; verify --repair takes them out"))
+    #expect(
+      try run("verify", "--repair")
+        == printed("damaged: bad\\n", "repaired: 2 blobs checked", status: 1))
+    #expect(try run("verify") == printed("sound: 1 blob checked"))
+    #expect(try run("cat", "bad\n") == failed(1, "not in the cache: 'bad\\n'"))
+    #expect(try run("cat", "good") == printed("hello"))
+  }
+
+  private static func digest(of shown: Run) -> String {
+    shown.text.firstMatch(of: /sha256:([0-9a-f]{64})/).map { String($0.1) } ?? ""
+  }
+
+  // MARK: Beside others
+
+  @Test func brokenPipeIsSuccess() throws {
+    _ = try run("put", "large", playground.file("large", [UInt8](repeating: 1, count: 1 << 20)))
+    for words in [["cat", "large"], ["list"], ["stats"], ["show", "large", "--json"], ["verify"]] {
+      let run = try playground.runIntoBrokenPipe(words[0], [playground.cache] + words.dropFirst())
+      #expect(run == Run(status: 0, output: [], complaint: ""))
+    }
+    // What was asked for is done all the same.
+    #expect(try playground.runIntoBrokenPipe("remove", [playground.cache, "large"]).status == 0)
+    #expect(try run("cat", "large").status == 1)
+  }
+
+  @Test func liveDirectory() async throws {
+    let cache = try BlobCache(directory: playground.cache)
+    try await cache.store(hello, for: "k", lifetime: .sliding(.seconds(3600)))
+    _ = try cache.blob(for: "k")
+    _ = try cache.blob(for: "nothing")
+    #expect(try run("cat", "k") == printed("hello"))
+    let before = try #require(try cache.entry(for: "k"))
+    #expect(before.hits == 1)
+    for words in [["list"], ["show", "k"], ["stats"], ["verify"], ["cat", "k"]] {
+      #expect(try playground.run(words[0], [playground.cache] + words.dropFirst()).status == 0)
+    }
+    // None of it was an access.
+    let after = try #require(try cache.entry(for: "k"))
+    #expect(after.hits == 1)
+    #expect(after.lastAccess == before.lastAccess)
+    #expect(
+      try run("stats").text.contains("\nhits          1 (50.0 % of lookups)\nmisses        1\n"))
+
+    #expect(try run("put", "new", input: hello).status == 0)
+    #expect(try cache.blob(for: "new")?.data == Data(hello))
+    #expect(try run("remove", "k") == printed("removed 1 entry"))
+    #expect(try cache.blob(for: "k") == nil)
+    try await cache.close()
+  }
+
+  @Test func readingChangesNothing() throws {
+    _ = try run("put", "k", input: hello)
+    _ = try run("put", "large", playground.file("large", [UInt8](repeating: 1, count: 1 << 20)))
+    let before = try playground.picture()
+    for words in [
+      ["stats"], ["list"], ["list", "--sort", "size", "--json"], ["show", "k"], ["cat", "large"],
+      ["cat", "nothing"], ["verify"],
+    ] {
+      _ = try playground.run(words[0], [playground.cache] + words.dropFirst())
+      let after = try playground.picture()
+      #expect(after == before)
+    }
+  }
+}
+
+extension Playground {
+  func run(_ verb: String, _ words: [String]) throws -> Run {
+    try run(([verb] + words).map { Array($0.utf8) })
+  }
+
+  func runIntoBrokenPipe(_ verb: String, _ words: [String]) throws -> Run {
+    try runIntoBrokenPipe([verb] + words)
+  }
+}
