@@ -20,6 +20,7 @@ struct Commands {
       cache = nil
     case "store": return try await store(words)
     case "stream": return try await stream(words)
+    case "flood": return try await flood(words)
     case "get": return try get(words)
     case "expired": return try expired(words)
     case "hold": return try hold(words)
@@ -126,6 +127,18 @@ struct Commands {
       }
     }
     return "ok \(entry.digest.hex)"
+  }
+
+  /// `flood KEY MEBIBYTES`: streams that much, a MiB at a time; the most resident memory, in KiB.
+  private func flood(_ words: [String]) async throws -> String {
+    let count = try number(words, 1) { Int($0) }
+    let piece = seededBytes(count: 1 << 20, seed: 1)
+    try await opened().store(for: key(words)) { body in
+      for _ in 0..<count { try await body.write(piece) }
+    }
+    let status = try String(contentsOfFile: "/proc/self/status", encoding: .utf8)
+    let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
+    return "ok \(line?.filter(\.isNumber) ?? "?")"
   }
 
   /// `get KEY`: `hit SIZE DIGEST SHA256-OF-THE-BYTES` or `miss`.

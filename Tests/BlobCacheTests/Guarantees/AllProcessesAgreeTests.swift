@@ -90,6 +90,23 @@ struct AllProcessesAgreeTests {
     try await third.close()
   }
 
+  @Test(.enabled(if: Machine.canMount, "needs root and permission to mount"))
+  func aBindMountOfTheDirectoryIsTheSameStore() async throws {
+    let path = directory.path("cache")
+    let first = try BlobCache(directory: path)
+    let other = directory.path("bound")
+    try #require(mkdir(other, 0o700) == 0 && Machine.run("mount", "--bind", path, other))
+    defer { Machine.run("umount", "-l", other) }
+    let second = try BlobCache(directory: other)
+    for index in 0..<100 {
+      try await [first, second][index % 2].store([UInt8(index)], for: "key")
+      #expect(try first.blob(for: "key")?.holds([UInt8(index)]) == true)
+      #expect(try second.blob(for: "key")?.holds([UInt8(index)]) == true)
+    }
+    try await first.close()
+    try await second.close()
+  }
+
   @Test func clearsAndStoresOfManyTasksLeaveExactCounts() async throws {
     let cache = try BlobCache(directory: directory.path("cache"))
     try await withThrowingTaskGroup(of: Void.self) { group in

@@ -207,6 +207,31 @@ struct DurabilityTests {
     try await cache.close()
   }
 
+  @Test func aMapOf8GiBIsOf8GiB() async throws {
+    let cache = try open(map: 8 << 30)
+    #expect(cache.info.mapSize == 8 << 30)
+    try await cache.store([1], for: "key")
+    try await cache.close()
+  }
+
+  @Test func anotherInlineThresholdReadsWhatWasStoredUnderTheOld() async throws {
+    for (round, threshold) in [UInt32(1000), 65_536, 100].enumerated() {
+      var configuration = BlobCache.Configuration()
+      configuration.inlineThreshold = threshold
+      let cache = try BlobCache(directory: path, configuration: configuration)
+      for size in [50, 500, 5000, 50_000, 500_000] {
+        let bytes = seededBytes(count: size, seed: UInt64(round))
+        try await cache.store(bytes, for: BlobCache.Key("\(round)-\(size)"))
+        for earlier in 0...round {
+          let blob = try #require(try cache.blob(for: BlobCache.Key("\(earlier)-\(size)")))
+          #expect(blob.holds(seededBytes(count: size, seed: UInt64(earlier))))
+        }
+      }
+      try await cache.close()
+      #expect(try await structureOf(path) == "ok")
+    }
+  }
+
   // MARK: Who may share
 
   @Test(.enabled(if: Machine.canUnsharePids, "needs root and unshare --pid"))

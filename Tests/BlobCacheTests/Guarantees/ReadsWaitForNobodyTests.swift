@@ -66,4 +66,35 @@ struct ReadsWaitForNobodyTests {
     #expect(try cache.contains("mine"))
     try await cache.close()
   }
+
+  /// Reads of many tasks that hop between threads, with writes among them: no reader slot is mixed up.
+  @Test func aThousandTasksReadAcrossSuspensions() async throws {
+    let cache = try BlobCache(directory: directory.path("cache"))
+    for index in 0..<16 {
+      try await cache.store(
+        seededBytes(count: 1000 * index, seed: UInt64(index)), for: BlobCache.Key("key-\(index)"))
+    }
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for task in 0..<1000 {
+        group.addTask {
+          for round in 0..<20 {
+            let index = (task + round) % 16
+            let key = BlobCache.Key("key-\(index)")
+            #expect(try cache.blob(for: key)?.count == 1000 * index)
+            await Task.yield()
+            let count = try cache.withBytes(for: key) { $0.byteCount }
+            #expect(count == 1000 * index)
+            if task % 100 == 0 {
+              try await cache.store(
+                seededBytes(count: 1000 * index, seed: UInt64(index)), for: key)
+            }
+          }
+        }
+      }
+      try await group.waitForAll()
+    }
+    #expect(cache.statistics.hits >= 40_000)
+    #expect(cache.statistics.failedLookups == 0)
+    try await cache.close()
+  }
 }

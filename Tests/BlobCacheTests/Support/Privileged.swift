@@ -18,6 +18,14 @@ enum Machine {
 
   static let canUnsharePids = isRoot && has("unshare") && run("unshare", "--pid", "--fork", "true")
 
+  /// Runs what follows as a user who owns nothing.
+  static let asNobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+  /// Root may have built where nobody else can read.
+  static let canBecomeNobody =
+    isRoot && has("setpriv")
+    && run(asNobody + ["test", "-x", SecondProcess.executable])
+
   /// strace may be there and ptrace forbidden.
   static let canTrace = has("strace") && run("strace", "-o", "/dev/null", "true")
 
@@ -26,7 +34,9 @@ enum Machine {
 
   /// Runs a command to its end; whether it said success.
   @discardableResult
-  static func run(_ words: String...) -> Bool {
+  static func run(_ words: String...) -> Bool { run(words) }
+
+  static func run(_ words: [String]) -> Bool {
     let process = Process()
     process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
     process.arguments = words
