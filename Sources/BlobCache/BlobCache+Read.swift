@@ -2,7 +2,7 @@ extension BlobCache {
   /// The blob under a key; nil when there is none, or it is expired. Counts as an access.
   ///
   /// Synchronous: takes no lock that a writer holds. A blob in a file is read and verified on the
-  /// calling thread; ``fetch(_:lifetime:policy:attributes:loader:)`` does that elsewhere when it is
+  /// calling thread; ``fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)`` does that elsewhere when it is
   /// large.
   ///
   /// - Throws: ``Error`` when the cache is closed, the process was forked, or the key is too long;
@@ -26,7 +26,7 @@ extension BlobCache {
   ///     and must not call the
   ///     cache.
   /// - Returns: what `body` returns; nil, without calling it, when there is no fresh entry.
-  /// - Throws: what `body` throws, unchanged; ``Error`` as ``blob(for:)``.
+  /// - Throws: what `body` throws, unchanged; ``Error`` as ``blob(for:)-(Key)``.
   @inlinable
   public func withBytes<R>(for key: Key, _ body: (RawSpan) throws -> R) throws -> R? {
     // Inlinable, so that the caller's compiler knows R: generic code would spend a quarter of a hit on its metadata.
@@ -52,7 +52,7 @@ extension BlobCache {
   /// A blob with this content, under whatever key; nil when there is none that is fresh. Counts as
   /// an access.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)``.
+  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
   public func blob(withDigest digest: Digest) throws(Error) -> Blob? {
     try checkOpen("lookup")
     return try store.lookup(digest: digest)
@@ -61,7 +61,7 @@ extension BlobCache {
   /// What is known of a key, expired or not; nil when there is no entry. Not an access; no bytes
   /// are read.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)``.
+  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
   public func entry(for key: Key) throws(Error) -> Entry? {
     try checkOpen("entry")
     return try store.entry(of: key)
@@ -69,7 +69,7 @@ extension BlobCache {
 
   /// Whether there is a fresh entry. Not an access; its bytes are not looked at.
   ///
-  /// - Throws: ``Error`` as ``blob(for:)``.
+  /// - Throws: ``Error`` as ``blob(for:)-(Key)``.
   public func contains(_ key: Key) throws(Error) -> Bool {
     guard let entry = try entry(for: key) else { return false }
     return !entry.isExpired

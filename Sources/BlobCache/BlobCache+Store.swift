@@ -36,7 +36,11 @@ extension BlobCache {
   ///
   /// - Parameters:
   ///   - path: the file, which must not change meanwhile.
+  ///   - key: the key.
   ///   - mode: whether the file stays. Default: it does.
+  ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
   ///   in any case.
   @discardableResult
@@ -60,10 +64,13 @@ extension BlobCache {
   ///     }
   ///
   /// - Parameters:
+  ///   - key: the key.
+  ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
-  ///   - body: writes the bytes; runs where the caller runs.
-  /// - Throws: what `body` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
+  ///   - write: writes the bytes; runs where the caller runs.
+  /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
   @discardableResult
   public func store(
     for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:],
