@@ -72,21 +72,9 @@ extension BlobCache {
     func withUnsafeBytes<R, E: Swift.Error>(
       _ body: (UnsafeRawBufferPointer) throws(E) -> R
     ) throws(E) -> R {
-      func typed(_ buffer: UnsafeBufferPointer<UInt8>) -> Result<R, E> {
-        do throws(E) {
-          return .success(unsafe try body(UnsafeRawBufferPointer(buffer)))
-        } catch {
-          return .failure(error)
-        }
-      }
       switch storage {
-      case .text(let text):
-        if let result = unsafe text.utf8.withContiguousStorageIfAvailable(typed) {
-          return try result.get()
-        }
-        return try unsafe [UInt8](text.utf8).withUnsafeBufferPointer(typed).get()
-      case .bytes(let bytes):
-        return try unsafe bytes.withUnsafeBufferPointer(typed).get()
+      case .text(let text): try unsafe text.utf8.span.withUnsafeBytes(body)
+      case .bytes(let bytes): try unsafe bytes.span.withUnsafeBytes(body)
       }
     }
   }
