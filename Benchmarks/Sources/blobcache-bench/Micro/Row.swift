@@ -86,7 +86,7 @@ struct Scale: Sendable {
   let rounds: Int
 
   static let full = Scale(
-    entries: 100_000, lookups: 50_000, stores: 16_000, largeStores: 8, entriesToOpen: 1_000_000,
+    entries: 100_000, lookups: 50_000, stores: 16_000, largeStores: 4, entriesToOpen: 1_000_000,
     rounds: 7)
   static let quick = Scale(
     entries: 20_000, lookups: 20_000, stores: 4_000, largeStores: 3, entriesToOpen: 50_000,

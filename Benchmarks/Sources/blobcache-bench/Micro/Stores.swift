@@ -37,6 +37,7 @@ enum Stores {
     let samples = try await Samples.interleaved(rounds: bench.scale.rounds) { round in
       // Different bytes each time: a digest that is there already would not be written.
       let firsts = (0..<stores).map { body(round * stores + $0, piece) }
+      sync()  // else the kernel makes a writer wait for what the rounds before have left
       return try await rate(stores * size) {
         for (i, first) in firsts.enumerated() {
           try await cache.store(for: key(round * stores + i)) { body in
