@@ -9,7 +9,7 @@ extension Target {
     return try await using(configuration) { cache, troubles in
       if cache.info.unlocked {
         Output.complain(
-          "note: \(quoted(directory.utf8)) is on a read-only file system; reading it without locks")
+          "note: \(quoted(directory.utf8)) cannot be written here; reading it without locks")
       }
       return try await body(cache, troubles)
     }

@@ -383,8 +383,13 @@ private let hello = Array("hello\n".utf8)
   }
 
   @Test func liveDirectory() async throws {
-    let cache = try BlobCache(directory: playground.cache)
-    try await cache.store(hello, for: "k", lifetime: .sliding(.seconds(3600)))
+    // Stored an hour ago and read half an hour later: an access right after a store is not written.
+    let clock = BlobCache.ManualClock(now: Date(timeIntervalSinceNow: -3_600))
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    try await cache.store(hello, for: "k", lifetime: .sliding(.seconds(7_200)))
+    clock.advance(by: .seconds(1_800))
     _ = try cache.blob(for: "k")
     _ = try cache.blob(for: "nothing")
     #expect(try run("cat", "k") == printed("hello"))

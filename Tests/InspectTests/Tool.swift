@@ -31,7 +31,9 @@ final class Playground {
     .deletingLastPathComponent().appendingPathComponent("blobcache-inspect").path
 
   init() throws {
-    folder = NSTemporaryDirectory() + "/inspect-" + UUID().uuidString
+    folder =
+      FileManager.default.temporaryDirectory
+      .appendingPathComponent("inspect-" + UUID().uuidString).path
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
   }
 
@@ -104,10 +106,13 @@ final class Playground {
       complaint: try String(contentsOfFile: complaint, encoding: .utf8))
   }
 
-  /// Every name below the cache directory, with the size, mode and times of each.
+  /// Every name below the cache directory, with the mode, size, time of change and inode of each.
+  /// Without LMDB's table of readers: a reader that did not enter itself there would have the pages
+  /// that it looks at reused by a live writer.
   func picture() throws -> [String: String] {
     var out: [String: String] = [:]
-    for name in try FileManager.default.subpathsOfDirectory(atPath: cache) + ["."] {
+    for name in try FileManager.default.subpathsOfDirectory(atPath: cache) + ["."]
+    where name != "index/lock.mdb" {
       var info = stat()
       try #require(lstat(cache + "/" + name, &info) == 0)
       out[name] =
