@@ -7,6 +7,9 @@ import Foundation
 @main
 struct TestProcess {
   static func main() async {
+    // Coming back to the main actor opens libdispatch's eventfd, which traps when there is no
+    // descriptor left: it should be there before `descriptors` takes them away.
+    await Task.detached {}.value
     var commands = Commands()
     while let line = readLine() {
       let words = line.split(separator: " ").map(String.init)
