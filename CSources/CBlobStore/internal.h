@@ -193,7 +193,7 @@ struct bcs_stage {
   char name[BCSI_NAME_MAX];
   bcsi_hasher *hasher;
   uint8_t digest[BCS_DIGEST_SIZE];
-  uint64_t size;
+  uint64_t size, hashed;
   bool finished, published;
 };
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);

@@ -65,7 +65,7 @@ done:
   return status;
 }
 
-bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count) {
+bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
   if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "write", stage->name, "the body is finished");
   bcs_status status = bcsi_call_enter(stage->store);
   if (status != BCS_OK) return status;
@@ -80,14 +80,24 @@ bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count) {
       status = fail(stage->store, errno, "write", stage->name);
       break;
     }
-    /* Hash what was written, no more: after a failure the stage still tells how far it got. */
-    status = bcsi_hasher_update(stage->hasher, at, (size_t)n);
     at += n;
     left -= (size_t)n;
     stage->size += (uint64_t)n;
   }
   bcsi_call_leave(stage->store);
   return status;
+}
+
+bcs_status bcs_stage_hash(bcs_stage *stage, const void *bytes, size_t count) {
+  if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "hash", stage->name, "the body is finished");
+  bcs_status status = bcsi_hasher_update(stage->hasher, bytes, count);
+  if (status == BCS_OK) stage->hashed += count;
+  return status;
+}
+
+bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count) {
+  bcs_status status = bcs_stage_append(stage, bytes, count);
+  return status == BCS_OK ? bcs_stage_hash(stage, bytes, count) : status;
 }
 
 bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
@@ -113,7 +123,7 @@ bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
       status = bcsi_hasher_update(stage->hasher, buffer, (size_t)n);
       size += (uint64_t)n;
     }
-    stage->size = size;
+    stage->size = stage->hashed = size;
     if (lseek(stage->fd, 0, SEEK_END) < 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "seek", path);
     goto done;
   }
@@ -134,6 +144,8 @@ done:
 
 bcs_status bcs_stage_finish(bcs_stage *stage, uint8_t digest[BCS_DIGEST_SIZE], uint64_t *size) {
   if (!stage->finished) {
+    if (stage->hashed != stage->size)
+      return bcsi_fail(BCS_INVALID, 0, "finish", stage->name, "not all that was appended was hashed");
     bcs_status status = bcsi_call_enter(stage->store);
     if (status != BCS_OK) return status;
     status = bcsi_hasher_finish(stage->hasher, stage->digest);

@@ -215,6 +215,10 @@ typedef struct bcs_stage bcs_stage;
  * bcs_stage_free, which unlinks what was not published. */
 bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out);
 bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count);
+/* The two halves of it, which two threads may do at one time, each in the order of the bytes: hashing takes three times
+ * as long as writing into the page cache. */
+bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count);
+bcs_status bcs_stage_hash(bcs_stage *stage, const void *bytes, size_t count);
 /* Copies a regular file (reflink when whole and the file system can) and hashes it; O_NOFOLLOW. */
 bcs_status bcs_stage_file(bcs_stage *stage, const char *path);
 bcs_status bcs_stage_finish(bcs_stage *stage, uint8_t digest[BCS_DIGEST_SIZE], uint64_t *size);

@@ -1,48 +1,42 @@
 internal import CBlobStore
 
-/// Owns a C write from its preparation to its result. While one lives, the store does not close.
+/// Owns a C write from its preparation to its result.
 ///
 /// It belongs to one thread at a time: whoever prepared it, then the queue, then again whoever
 /// prepared it.
 @safe final class PreparedWrite: @unchecked Sendable {
   // Sendable: handed on through the queue's lock and a continuation, never used by two at once.
   private let raw: OpaquePointer
+  /// Kept alive as long as the write: its memory is C's.
   private let handle: StoreHandle
-  private let token: Gate.Token
   /// Borrowed by the write: kept alive until the write is freed.
   private let stage: Stage?
   /// Set by whoever committed the batch, when that failed as a whole.
   var batchFailure: BlobCache.Error?
 
   private init(
-    raw: OpaquePointer, handle: StoreHandle, token: Gate.Token, stage: Stage?
+    raw: OpaquePointer, handle: StoreHandle, stage: Stage?
   ) {
     unsafe self.raw = raw
     self.handle = handle
-    self.token = token
     self.stage = stage
   }
 
-  deinit {
-    unsafe bcs_write_free(raw)
-    handle.gate.leave(token)
-  }
+  deinit { unsafe bcs_write_free(raw) }
 
   /// What a C maker makes; nil when it answers BCS_MISS.
   static func make(
     _ handle: StoreHandle, _ operation: String, stage: Stage? = nil,
     _ maker: (OpaquePointer, inout OpaquePointer?) -> bcs_status
   ) throws(BlobCache.Error) -> PreparedWrite? {
-    guard let token = handle.gate.enter() else { throw .closed(operation) }
     var raw: OpaquePointer?
-    let status = unsafe maker(handle.pointerInsideGate, &raw)
+    let status = unsafe maker(handle.pointer, &raw)
     guard status == BCS_OK, let raw = unsafe raw else {
       let error = status.lastError(operation)
-      handle.gate.leave(token)
       if status == BCS_MISS { return nil }
       throw error
     }
-    return unsafe PreparedWrite(raw: raw, handle: handle, token: token, stage: stage)
+    return unsafe PreparedWrite(raw: raw, handle: handle, stage: stage)
   }
 
   /// For the call that commits.

@@ -27,7 +27,7 @@ final class Stage: Sendable {
       let status = unsafe bcs_stage_begin(store, &begun)
       guard status == BCS_OK, let begun = unsafe begun else { throw status.lastError("stage") }
       let slot = unsafe StageSlot(begun)
-      // Inside the gate, so that the shutdown finds it.
+      // At once, so that the shutdown finds it.
       handle.stages.insert(slot)
       return slot
     }
@@ -43,6 +43,21 @@ final class Stage: Sendable {
   func write(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) {
     try unsafe use("stage") { stage throws(BlobCache.Error) in
       let status = unsafe bcs_stage_write(stage, bytes.baseAddress, bytes.count)
+      guard status == BCS_OK else { throw status.lastError("stage") }
+    }
+  }
+
+  /// The two halves of `write`, which two threads may do at one time, each in the order of the bytes.
+  func append(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe bcs_stage_append(stage, bytes.baseAddress, bytes.count)
+      guard status == BCS_OK else { throw status.lastError("stage") }
+    }
+  }
+
+  func hash(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe bcs_stage_hash(stage, bytes.baseAddress, bytes.count)
       guard status == BCS_OK else { throw status.lastError("stage") }
     }
   }
@@ -132,34 +147,46 @@ final class Stage: Sendable {
   }
 }
 
-/// A C stage until somebody frees it: its Stage, or the store's shutdown.
+/// A C stage until somebody frees it: its Stage, or the store's shutdown. Who frees it while it is in
+/// use leaves that to the last user.
 @safe final class StageSlot: @unchecked Sendable {
-  // Sendable: the pointer is only used under the lock.
-  private let lock = Mutex<Void>(())
-  private var pointer: OpaquePointer?
+  // Sendable: the pointer is only taken under the lock, and freed when nobody uses it.
+  private struct State {
+    var users = 0
+    var isFreed = false
+  }
+
+  private let state = Mutex(State())
+  private let pointer: OpaquePointer
 
   init(_ pointer: OpaquePointer) { unsafe self.pointer = pointer }
 
   func use<R>(
     _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
   ) throws(BlobCache.Error) -> R {
-    var result: Result<R, BlobCache.Error> = .failure(.closed(operation))
-    lock.withLock { _ in
-      guard let pointer = unsafe pointer else { return }
-      do throws(BlobCache.Error) {
-        result = .success(try unsafe body(pointer))
-      } catch {
-        result = .failure(error)
-      }
+    let entered = state.withLock { state in
+      if state.isFreed { return false }
+      state.users += 1
+      return true
     }
-    return try result.get()
+    guard entered else { throw .closed(operation) }
+    defer {
+      let mustFree = state.withLock { state in
+        state.users -= 1
+        return state.isFreed && state.users == 0
+      }
+      if mustFree { unsafe bcs_stage_free(pointer) }
+    }
+    return try unsafe body(pointer)
   }
 
   func free() {
-    lock.withLock { _ in
-      if let pointer = unsafe pointer { unsafe bcs_stage_free(pointer) }
-      unsafe pointer = nil
+    let mustFree = state.withLock { state in
+      if state.isFreed { return false }
+      state.isFreed = true
+      return state.users == 0
     }
+    if mustFree { unsafe bcs_stage_free(pointer) }
   }
 }
 

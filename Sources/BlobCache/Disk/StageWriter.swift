@@ -1,24 +1,72 @@
 internal import Synchronization
 
-/// Writes buffers to a stage, in order, on the BlockingPool, with at most four outstanding.
+/// Writes buffers to a stage, on the BlockingPool, with at most four outstanding.
+///
+/// Two workers go through the buffers, each in order: one appends them to the file, one hashes them.
+/// Hashing takes three times as long as writing into the page cache, so a body costs the time of its
+/// hash alone.
 final class StageWriter: Sendable {
   static let depth = 4
 
   let stage: Stage
 
-  private struct State {
-    var pending: [[UInt8]] = []
+  private enum Work: CaseIterable {
+    case append, hash
+  }
+
+  private struct Progress {
+    /// How many of `pending` this worker is through with.
+    var done = 0
     var running = false
+  }
+
+  private struct State {
+    /// Those that not both workers are through with.
+    var pending: [[UInt8]] = []
+    var append = Progress()
+    var hash = Progress()
     var written = 0
     var failure: BlobCache.Error?
-    /// A buffer that was written, to be filled again: fresh ones cost page faults.
-    var spare: [UInt8]?
     var waiter: (continuation: CheckedContinuation<Void, Never>, below: Int)?
+
+    subscript(_ work: Work) -> Progress {
+      get { work == .append ? append : hash }
+      set { if work == .append { append = newValue } else { hash = newValue } }
+    }
+
+    /// Marks the workers that have something to do as running, and names them.
+    mutating func workersToStart() -> [Work] {
+      guard failure == nil else { return [] }
+      var started: [Work] = []
+      for work in Work.allCases where !self[work].running && self[work].done < pending.count {
+        self[work].running = true
+        started.append(work)
+      }
+      return started
+    }
+
+    /// The next buffer of a worker, which stops running when there is none.
+    mutating func next(_ work: Work) -> [UInt8]? {
+      if failure == nil, self[work].done < pending.count { return pending[self[work].done] }
+      self[work].running = false
+      return nil
+    }
+
+    mutating func finish(_ work: Work, count: Int) {
+      self[work].done += 1
+      if work == .append { written += count }
+      let both = min(append.done, hash.done)
+      guard both > 0 else { return }
+      pending.removeFirst(both)
+      append.done -= both
+      hash.done -= both
+    }
 
     /// The one who waits until fewer are outstanding, when that is so.
     mutating func takeWaiter() -> CheckedContinuation<Void, Never>? {
       guard let waiting = waiter else { return nil }
-      guard pending.count < waiting.below || (failure != nil && !running) else { return nil }
+      let isIdle = !append.running && !hash.running
+      guard pending.count < waiting.below || (failure != nil && isIdle) else { return nil }
       waiter = nil
       return waiting.continuation
     }
@@ -28,34 +76,25 @@ final class StageWriter: Sendable {
 
   init(_ stage: Stage) { self.stage = stage }
 
-  func takeSpare() -> [UInt8]? {
-    state.withLock { state in
-      defer { state.spare = nil }
-      return state.spare
-    }
-  }
-
   /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one;
   /// this one is then among those that `stop` gives back.
   func write(_ buffer: [UInt8]) async throws(BlobCache.Error) {
-    let start = state.withLock { state in
+    let started = state.withLock { state in
       state.pending.append(buffer)
-      guard state.failure == nil, !state.running else { return false }
-      state.running = true
-      return true
+      return state.workersToStart()
     }
-    if start { BlockingPool.shared.submit { self.work() } }
+    for work in started { BlockingPool.shared.submit { self.run(work) } }
     try await wait(below: Self.depth)
   }
 
-  /// Waits until all is written.
+  /// Waits until all is written and hashed.
   func drain() async throws(BlobCache.Error) { try await wait(below: 1) }
 
   /// After a failure: how many bytes are in the stage, and the buffers that are not.
-  func stop() async -> (written: Int, unwritten: [[UInt8]]) {
+  func stop() -> (written: Int, unwritten: [[UInt8]]) {
     state.withLock { state in
       defer { state.pending = [] }
-      return (state.written, state.pending)
+      return (state.written, Array(state.pending.dropFirst(state.append.done)))
     }
   }
 
@@ -70,26 +109,14 @@ final class StageWriter: Sendable {
     if let failure = state.withLock({ $0.failure }) { throw failure }
   }
 
-  private func work() {
-    while true {
-      let buffer: [UInt8]? = state.withLock { state in
-        // It stays the first of `pending` until it is written; taken out of it meanwhile, so that
-        // it is uniquely referenced when it becomes the spare one.
-        if !state.pending.isEmpty, state.failure == nil {
-          var first: [UInt8] = []
-          swap(&first, &state.pending[0])
-          return first
-        }
-        state.running = false
-        return nil
-      }
-      guard var buffer else {
-        state.withLock { $0.takeWaiter() }?.resume()
-        return
-      }
+  private func run(_ work: Work) {
+    while let buffer = state.withLock({ $0.next(work) }) {
       let failure: BlobCache.Error? = unsafe buffer.withUnsafeBytes { bytes in
         do throws(BlobCache.Error) {
-          unsafe try stage.write(bytes)
+          switch work {
+          case .append: unsafe try stage.append(bytes)
+          case .hash: unsafe try stage.hash(bytes)
+          }
           return nil
         } catch {
           return error
@@ -97,17 +124,15 @@ final class StageWriter: Sendable {
       }
       let waiter = state.withLock { state in
         if let failure {
-          state.failure = failure
-          state.pending[0] = buffer
-          return nil as CheckedContinuation<Void, Never>?
+          state.failure = state.failure ?? failure
+        } else {
+          state.finish(work, count: buffer.count)
         }
-        state.written += buffer.count
-        state.pending.removeFirst()
-        buffer.removeAll(keepingCapacity: true)
-        state.spare = buffer
         return state.takeWaiter()
       }
       waiter?.resume()
     }
+    // It runs no more; who waits for a failed stage to come to rest may go on.
+    state.withLock { $0.takeWaiter() }?.resume()
   }
 }

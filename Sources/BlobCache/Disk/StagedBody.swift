@@ -90,7 +90,7 @@ final class StagedBody: @unchecked Sendable {
     try await beginStage()
     guard let writer else { return }
     let full = buffer
-    buffer = writer.takeSpare() ?? []
+    buffer = []
     buffer.reserveCapacity(Self.bufferSize)
     do throws(BlobCache.Error) {
       try await writer.write(full)
@@ -109,7 +109,7 @@ final class StagedBody: @unchecked Sendable {
   ) async throws(BlobCache.Error) {
     try fallBack(error)
     let tail = buffer
-    let (written, unwritten) = await writer.stop()
+    let (written, unwritten) = writer.stop()
     guard count <= Self.memoryLimit + Self.bufferSize else { throw error }
     let stage = writer.stage
     buffer = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> [UInt8] in

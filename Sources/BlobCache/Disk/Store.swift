@@ -79,11 +79,11 @@ final class Store: Sendable {
 
   /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.
   func shutDown() {
-    unsafe handle.close { store in
-      handle.stages.freeAll()
-      if isTemporary || isReadOnly { return }
+    handle.stages.freeAll()
+    if !isTemporary && !isReadOnly {
       // A clean close leaves no files to unlink behind; bounded, since after a `removeAll` of a
       // million blobs the rest is the next opener's.
+      let store = unsafe handle.pointer
       var more = true
       for _ in 0..<16 where more {
         if unsafe bcs_sweep_trash(store, 256, &more) != BCS_OK { break }
@@ -91,6 +91,7 @@ final class Store: Sendable {
       let status = unsafe bcs_flush(store)
       if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
     }
+    handle.shut()
     if isTemporary {
       do {
         try FileManager.default.removeItem(atPath: handle.info.path)

@@ -3,9 +3,8 @@ internal import CBlobStore
 /// Owns the C handle: opens it, lets calls in while it is open, closes it once, when nobody is
 /// inside.
 @safe final class StoreHandle: @unchecked Sendable {
-  // Sendable: C allows any thread, and the gate keeps calls out once it is being closed.
+  // Sendable: C allows any thread, and calls on a shut store.
   private let raw: OpaquePointer
-  let gate = Gate()
   let stages = StageList()
   let info: BlobCache.DirectoryInfo
   let identity: StoreIdentity
@@ -54,27 +53,21 @@ internal import CBlobStore
       slotsRebuilt: info.slots_rebuilt)
   }
 
-  /// Calls into C while the store is open.
+  deinit { unsafe bcs_close(raw) }
+
+  /// Calls into C.
   @inline(__always)
   func use<R>(
     _ operation: StaticString, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
   ) throws(BlobCache.Error) -> R {
-    guard let token = gate.enter() else { throw .closed(operation.description) }
-    defer { gate.leave(token) }
-    return try unsafe body(raw)
+    try unsafe body(raw)
   }
 
-  /// For callers that hold a token of the gate themselves.
-  var pointerInsideGate: OpaquePointer { unsafe raw }
+  /// For callers that keep this object alive while they use it.
+  var pointer: OpaquePointer { unsafe raw }
 
-  /// Blocks until nobody is inside, then releases everything. Exactly once; by the store's
-  /// shutdown.
-  func close(beforeRelease: (OpaquePointer) -> Void) {
-    gate.close()
-    gate.waitUntilEmpty()
-    unsafe beforeRelease(raw)
-    unsafe bcs_close(raw)
-  }
+  /// Blocks until the calls that run have ended, and gives everything up but the memory of the handle.
+  func shut() { unsafe bcs_shut(raw) }
 }
 
 /// A directory is known by these, so that a second path to it (a symbolic link) is the same one.

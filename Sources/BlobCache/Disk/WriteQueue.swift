@@ -187,8 +187,7 @@ final class WriteQueue: Sendable {
 
   /// False when the lock was not free at a try. Any other failure is left in the writes.
   private func run(_ writes: [PreparedWrite], tryOnly: Bool) -> Bool {
-    // The writes hold the gate, so the pointer is good.
-    let store = unsafe handle.pointerInsideGate
+    let store = unsafe handle.pointer
     let status = unsafe withUnsafeTemporaryAllocation(
       of: OpaquePointer?.self, capacity: writes.count
     ) { pointers in
