@@ -114,6 +114,7 @@ void bcsi_slots_set_generation(bcs_store *store, uint32_t line, uint64_t generat
 void bcsi_slots_fill(bcs_store *store, const bcs_record *record, int64_t access_ms, uint32_t hits);
 void bcsi_slots_empty(bcs_store *store, uint32_t line, uint64_t generation);
 void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms);
+void bcsi_slots_expect(bcs_store *store, uint32_t line); /* will be read soon */
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record);
 void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals);
 void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals);

@@ -172,6 +172,18 @@ static bcs_status give_copy(search *s, bcsi_reader *reader, const MDB_val *value
   return status;
 }
 
+/* What a hit is about to read lies in memory that nobody has touched lately: the record, the line, the mark. Asked for
+ * together, they arrive in about the time of one. */
+static void expect(search *s, const MDB_val *value, const bcsi_record *record) {
+  enum { LINE = 64, LINES = 16 };
+  const uint8_t *at = value->mv_data, *end = at + value->mv_size;
+  bcsi_slots_expect(s->store, record->view.slot);
+  if (record->view.slot < BCSI_MAX_LINES) __builtin_prefetch((const void *)&s->store->marks[record->view.slot]);
+  if (s->flags & BCS_LOOKUP_METADATA) return;
+  at += 2 * LINE;
+  for (int i = 0; i < LINES && at < end; i++, at += LINE) __builtin_prefetch(at);
+}
+
 /* One look. *again: the file was gone, which an eviction in between explains; look again. */
 static bcs_status look(search *s, bool *again) {
   bcs_store *store = s->store;
@@ -185,6 +197,7 @@ static bcs_status look(search *s, bool *again) {
   bool touch = (s->flags & BCS_LOOKUP_TOUCH) != 0;
   status = BCS_MISS;
   if (rc == 0) {
+    __builtin_prefetch((const uint8_t *)value.mv_data + 64);
     if (!bcsi_record_decode(value.mv_data, value.mv_size, &record)) {
       memset(s->damage, 0, sizeof *s->damage);
       memcpy(s->damage->key_hash, s->key_hash, BCS_HASH_SIZE);
@@ -197,6 +210,7 @@ static bcs_status look(search *s, bool *again) {
     status = bcsi_fail_lmdb(rc, "read", store->index.path);
   }
   if (status == BCS_OK) {
+    expect(s, &value, &record);
     memcpy(record.view.key_hash, s->key_hash, BCS_HASH_SIZE);
     bcsi_slots_read_access(store, &record.view);
     if ((s->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, s->now_ms)) status = BCS_MISS;

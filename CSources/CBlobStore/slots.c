@@ -299,6 +299,11 @@ void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms) {
                                                 memory_order_relaxed); /* lost to another read: as good */
 }
 
+void bcsi_slots_expect(bcs_store *store, uint32_t line) {
+  if (line < atomic_load_explicit(&store->slots.allocated, memory_order_relaxed))
+    __builtin_prefetch(line_at(store, line), 1);
+}
+
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
   if (!store->slots.map || !bcsi_slots_has(store, record->slot)) return;
   uint64_t word = load(&line_at(store, record->slot)->access);

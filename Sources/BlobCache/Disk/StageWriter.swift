@@ -27,6 +27,8 @@ final class StageWriter: Sendable {
     var hash = Progress()
     var written = 0
     var failure: BlobCache.Error?
+    /// A buffer that both are through with, to be filled again: fresh ones cost page faults.
+    var spare: [UInt8]?
     var waiter: (continuation: CheckedContinuation<Void, Never>, below: Int)?
 
     subscript(_ work: Work) -> Progress {
@@ -57,6 +59,7 @@ final class StageWriter: Sendable {
       if work == .append { written += count }
       let both = min(append.done, hash.done)
       guard both > 0 else { return }
+      spare = pending[both - 1]
       pending.removeFirst(both)
       append.done -= both
       hash.done -= both
@@ -75,6 +78,13 @@ final class StageWriter: Sendable {
   private let state = Mutex(State())
 
   init(_ stage: Stage) { self.stage = stage }
+
+  func takeSpare() -> [UInt8]? {
+    state.withLock { state in
+      defer { state.spare = nil }
+      return state.spare
+    }
+  }
 
   /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one;
   /// this one is then among those that `stop` gives back.

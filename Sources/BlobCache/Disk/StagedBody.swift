@@ -90,7 +90,8 @@ final class StagedBody: @unchecked Sendable {
     try await beginStage()
     guard let writer else { return }
     let full = buffer
-    buffer = []
+    buffer = writer.takeSpare() ?? []
+    buffer.removeAll(keepingCapacity: true)
     buffer.reserveCapacity(Self.bufferSize)
     do throws(BlobCache.Error) {
       try await writer.write(full)

@@ -66,15 +66,17 @@ struct KeyList: Sendable {
   let bytes: [CChar]
   let count: Int
 
-  init(_ numbers: [Int]) {
-    var bytes = [CChar](repeating: 0, count: numbers.count * Self.stride)
-    for (i, n) in numbers.enumerated() {
-      for (j, byte) in name(n).utf8.enumerated() {
+  init(_ numbers: [Int]) { self.init(names: numbers.map(name)) }
+
+  init(names: [String]) {
+    var bytes = [CChar](repeating: 0, count: names.count * Self.stride)
+    for (i, name) in names.enumerated() {
+      for (j, byte) in name.utf8.enumerated() {
         bytes[i * Self.stride + j] = CChar(bitPattern: byte)
       }
     }
     self.bytes = bytes
-    count = numbers.count
+    count = names.count
   }
 }
 
