@@ -28,6 +28,9 @@ typedef struct walk {
   size_t recent_count;
 } walk;
 
+/* The walk holds a reader, and a growth of the map waits for all readers: it gives way and begins again. */
+static bool must_give_way(walk *w) { return !w->repair && atomic_load(&w->store->index.gate) == BCSI_GATE_PAUSED; }
+
 static void step(walk *w) {
   w->done++;
   if (w->progress && w->done % 1024 == 0) w->progress(w->context, w->done, w->total);
@@ -64,7 +67,7 @@ static bool has_pair(walk *w, const uint8_t *digest, const uint8_t *key_hash, in
 static bool newest_agrees(walk *w, const uint8_t *key_hash) {
   bcsi_reader *reader;
   bool agrees = true;
-  if (w->repair || bcsi_reader_enter(w->store, &reader) != BCS_OK) return !w->repair;
+  if (w->repair || bcsi_reader_try_enter(w->store, &reader) != BCS_OK) return !w->repair;
   MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, value;
   bcsi_record record;
   if (mdb_get(reader->txn, w->store->index.entries, &key, &value) == 0 &&
@@ -84,6 +87,7 @@ static int check_entries(walk *w) {
   if (rc != 0) return rc;
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
     bcsi_record record;
+    if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
     step(w);
     w->counted.entries++;
     if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
@@ -120,6 +124,7 @@ static int check_digests(walk *w) {
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
     MDB_val row;
     bcsi_record record;
+    if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
     bool right = value.mv_size == BCS_HASH_SIZE && key.mv_size == BCS_HASH_SIZE &&
                  mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
                  bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
@@ -181,6 +186,7 @@ static int check_blob_rows(walk *w) {
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
     bcsi_blob_row row;
     uint8_t digest[BCS_DIGEST_SIZE];
+    if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
     step(w);
     if (key.mv_size != sizeof digest || value.mv_size != sizeof row) continue;
     memcpy(digest, key.mv_data, sizeof digest);
@@ -192,7 +198,7 @@ static int check_blob_rows(walk *w) {
     if (status != BCS_OK || (uint64_t)st.st_size != row.size) {
       bool known = true;
       bcsi_reader *reader;
-      if (!w->repair && bcsi_reader_enter(store, &reader) == BCS_OK) { /* removed since the snapshot? */
+      if (!w->repair && bcsi_reader_try_enter(store, &reader) == BCS_OK) { /* removed since the snapshot? */
         bcsi_blob_row newest;
         int code;
         known = bcsi_blob_row_get(store, reader->txn, digest, &newest, &code);
@@ -237,7 +243,7 @@ static bool is_unreferenced(walk *w, const uint8_t *digest, const struct stat *s
   int64_t age = ((int64_t)now.tv_sec - st->st_ctim.tv_sec) * 1000000000 + now.tv_nsec - st->st_ctim.tv_nsec;
   if (age < SETTLED_NS) return false;
   bcsi_reader *reader;
-  if (bcsi_reader_enter(w->store, &reader) != BCS_OK) return false;
+  if (bcsi_reader_try_enter(w->store, &reader) != BCS_OK) return false;
   bool known = is_known(w, reader->txn, digest);
   bcsi_reader_leave(reader);
   return !known;
@@ -292,8 +298,10 @@ static bcs_status walk_all(walk *w) {
   if (rc == 0) rc = check_entries(w);
   if (rc == 0) rc = check_digests(w);
   if (rc == 0) rc = check_blob_rows(w);
+  if (rc == MDB_MAP_RESIZED) return BCS_BUSY;
   if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
-  for (int i = 0; status == BCS_OK && i < 256; i++, step(w)) status = check_folder(w, i);
+  for (int i = 0; status == BCS_OK && i < 256; i++, step(w))
+    status = must_give_way(w) ? BCS_BUSY : check_folder(w, i);
   if (status != BCS_OK) return status;
   bool wrong = !same_totals(&w->counted, &stored);
   if (wrong) w->report->wrong_totals++;
@@ -324,19 +332,24 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
       if (status == BCS_OK) {
         status = walk_all(&w);
         int rc = 0;
-        if (status == BCS_OK) rc = mdb_txn_commit(w.txn);
-        else mdb_txn_abort(w.txn);
+        if (status == BCS_OK) rc = bcsi_write_commit(store, w.txn);
+        else bcsi_write_abort(store, w.txn);
         if (rc != 0) status = bcsi_fail_lmdb(rc, "repair", store->index.path);
       } else if (w.txn) {
-        mdb_txn_abort(w.txn);
+        bcsi_write_abort(store, w.txn);
       }
       bcsi_writer_unlock(store);
     }
     if (status == BCS_OK) status = bcsi_staging_sweep(store);
   } else {
-    bcsi_reader *reader;
-    status = bcsi_reader_enter(store, &reader);
-    if (status == BCS_OK) {
+    status = BCS_BUSY;
+    while (status == BCS_BUSY) {
+      bcsi_reader *reader;
+      free(w.recent);
+      memset(out, 0, sizeof *out);
+      w = (walk){.store = store, .report = out, .progress = progress, .context = context};
+      status = bcsi_reader_enter(store, &reader);
+      if (status != BCS_OK) break;
       w.txn = reader->txn;
       status = walk_all(&w);
       bcsi_reader_leave(reader);

@@ -28,6 +28,10 @@ typedef struct batch {
   size_t published_count;
   uint32_t *lines;              /* touched, for the mark */
   size_t line_count;
+  uint32_t *freed;              /* given back at the end: a line is not used twice in one batch */
+  size_t freed_count;
+  bcs_write *const *writes;     /* those before the one that is applied */
+  size_t applied;
 } batch;
 
 static bool same_identity(const bcsi_identity *a, const bcsi_identity *b) {
@@ -103,6 +107,14 @@ static int take_free_line(batch *b, uint32_t *line, bool *found) {
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* Lines of this batch's removals, once all of it is applied. */
+static int give_back_line(batch *b, uint32_t line);
+static int give_back_freed(batch *b) {
+  int rc = 0;
+  for (size_t i = 0; rc == 0 && i < b->freed_count; i++) rc = give_back_line(b, b->freed[i]);
+  return rc;
 }
 
 static int give_back_line(batch *b, uint32_t line) {
@@ -243,7 +255,7 @@ static int delete_found(batch *b, bcs_write *write, bcsi_record *old) {
     uint64_t now = bcsi_slots_generation(b->store, line);
     plan_line(b, write, line, now > base ? now : base);
     write->freed = true;
-    rc = give_back_line(b, line);
+    b->freed[b->freed_count++] = line;
   }
   write->result = BCS_OK;
   return rc;
@@ -368,7 +380,11 @@ static int apply_clear(batch *b, bcs_write *write) {
   if (rc != 0) return rc;
   bcsi_totals empty = {0};
   memcpy(empty.store_id, b->totals.store_id, sizeof empty.store_id);
+  empty.recent_next = b->totals.recent_next;
   b->totals = empty;
+  /* What came before it in the batch is gone with the rest, and its lines may be handed out again. */
+  for (size_t i = 0; i < b->applied; i++) b->writes[i]->touched = false;
+  b->freed_count = b->line_count = 0;
   b->cleared = true;
   write->result = BCS_OK;
   return 0;
@@ -398,6 +414,7 @@ static void lines_before(batch *b, bcs_write *const *writes, size_t count) {
   for (size_t i = 0; i < count; i++) {
     bcs_write *write = writes[i];
     if (!write->touched) continue;
+    bcsi_slots_save(store, write->slot, write->line_before);
     bcsi_slots_set_generation(store, write->slot, write->new_generation - 1);
     /* The hash leads a mender from the line to the record, so it stands there before the commit. */
     if (!write->freed) {
@@ -434,7 +451,10 @@ static bcs_status mend_line(bcs_store *store, MDB_txn *txn, uint32_t line, const
   if (rc == 0 && line < totals->slots_used && bcsi_record_decode(value.mv_data, value.mv_size, &record) &&
       record.view.slot == line) {
     memcpy(record.view.key_hash, hash, sizeof hash);
-    bcsi_slots_fill(store, &record.view, record.view.written_ms, 0);
+    /* What the dead writer left as the access time is no earlier than the last access was. */
+    int64_t access = bcsi_slots_access_ms(store, line);
+    if (access < record.view.written_ms) access = record.view.written_ms;
+    bcsi_slots_fill(store, &record.view, access, 0);
     bcsi_slots_set_generation(store, line, record.view.generation);
   } else {
     bcsi_slots_empty(store, line, (generation | 1) + 1);
@@ -491,17 +511,16 @@ static void take_back_published(batch *b, bcs_write *const *writes, size_t count
     if (rc == 0 && renameat(store->blobs_fd, name, store->staging_fd, stage->name) == 0) stage->published = false;
     else all_back = false;
   }
-  mdb_txn_abort(txn);
+  bcsi_write_abort(store, txn);
   if (!all_back) bcsi_intent_abandon(store);
 }
 
+/* Nothing changed, so each line says again what it said; the last write of a line first. */
 static void lines_taken_back(batch *b, bcs_write *const *writes, size_t count) {
-  /* Nothing changed, so each line may say again what it said: mended from the records, as after a kill. */
-  MDB_txn *txn;
-  (void)writes, (void)count;
-  if (bcsi_write_begin(b->store, &txn) != BCS_OK) return; /* the mark stays: the next writer mends */
-  (void)bcsi_repair_marked(b->store, txn);
-  mdb_txn_abort(txn);
+  for (size_t i = count; i-- > 0;)
+    if (writes[i]->touched) bcsi_slots_restore(b->store, writes[i]->slot, writes[i]->line_before);
+  if (b->cleared) bcsi_slots_epoch(b->store, false);
+  bcsi_slots_unmark(b->store);
 }
 
 static bcs_status write_intent(batch *b, bcs_write *const *writes, size_t count) {
@@ -517,7 +536,8 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   bcs_store *store = b->store;
   *lmdb = 0;
   b->cleared = false;
-  b->published_count = b->line_count = 0;
+  b->published_count = b->line_count = b->freed_count = 0;
+  b->writes = writes;
   memset(b->folders, 0, sizeof b->folders);
   bcs_status status = bcsi_write_begin(store, &b->txn);
   if (status != BCS_OK) return status;
@@ -525,8 +545,9 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
-  for (size_t i = 0; status == BCS_OK && rc == 0 && i < count; i++)
-    if (puts || !is_put(writes[i])) rc = apply(b, writes[i]);
+  for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
+    if (puts || !is_put(writes[b->applied])) rc = apply(b, writes[b->applied]);
+  if (status == BCS_OK && rc == 0) rc = give_back_freed(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
   if (status == BCS_OK && rc == 0 && store->durable)
@@ -535,8 +556,8 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   if (status == BCS_OK && rc == 0) {
     lines_before(b, writes, count);
     rc = bcsi_fault("before-commit");
-    if (rc != 0) mdb_txn_abort(b->txn);
-    else rc = mdb_txn_commit(b->txn);
+    if (rc != 0) bcsi_write_abort(store, b->txn);
+    else rc = bcsi_write_commit(store, b->txn);
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
@@ -549,7 +570,7 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
     lines_taken_back(b, writes, count);
     bcsi_repeat(&error);
   } else {
-    mdb_txn_abort(b->txn);
+    bcsi_write_abort(store, b->txn);
     if (rc != 0) status = bcsi_fail_lmdb(rc, "write", store->index.path);
   }
   bcs_error error;
@@ -563,8 +584,9 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   batch b = {.store = store};
   b.published = malloc((count + 1) * sizeof *b.published);
   b.lines = malloc((count + 1) * sizeof *b.lines);
+  b.freed = malloc((count + 1) * sizeof *b.freed);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
+  if (!b.published || !b.lines || !b.freed) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
@@ -598,6 +620,7 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   bcsi_intent_clear(store);
   free(b.published);
   free(b.lines);
+  free(b.freed);
   return status;
 }
 
@@ -656,8 +679,8 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
       mdb_cursor_close(cursor);
     }
     if (rc == MDB_NOTFOUND) rc = 0;
-    if (status == BCS_OK && rc == 0 && done > 0) rc = mdb_txn_commit(txn);
-    else mdb_txn_abort(txn);
+    if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_write_commit(store, txn);
+    else bcsi_write_abort(store, txn);
     if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
   }
   bcsi_writer_unlock(store);

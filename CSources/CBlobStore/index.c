@@ -66,9 +66,17 @@ static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
   return rc;
 }
 
+/* While a store is being opened nobody reads in it yet, so another process's growth is simply taken over. */
+int bcsi_begin_at_open(bcs_store *store, unsigned flags, MDB_txn **out) {
+  int rc;
+  while ((rc = mdb_txn_begin(store->index.env, NULL, flags, out)) == MDB_MAP_RESIZED)
+    if ((rc = mdb_env_set_mapsize(store->index.env, 0)) != 0) break;
+  return rc;
+}
+
 static int find_trees(bcs_store *store) {
   MDB_txn *txn;
-  int rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
+  int rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn);
   if (rc != 0) return rc;
   rc = open_trees(store, txn, 0);
   if (rc == 0) return mdb_txn_commit(txn); /* keeps the handles */
@@ -78,7 +86,7 @@ static int find_trees(bcs_store *store) {
 
 static int make_trees(bcs_store *store) {
   MDB_txn *txn;
-  int rc = mdb_txn_begin(store->index.env, NULL, 0, &txn);
+  int rc = bcsi_begin_at_open(store, 0, &txn);
   if (rc != 0) return rc;
   rc = open_trees(store, txn, MDB_CREATE);
   if (rc == 0) {
@@ -318,11 +326,13 @@ static bcs_status reopen(bcs_store *store) {
   return rc == 0 ? BCS_OK : fail(store, rc, "reopen index");
 }
 
-/* What a begin or a renewal can ask for: take over another process's growth, or replace a broken environment. */
-static bcs_status mend(bcs_store *store, int rc) {
+/* What a begin or a renewal can ask for: take over another process's growth, or replace a broken environment. Who calls
+ * holds `transaction`, so no write transaction of this process is under way. */
+static bcs_status mend_exclusively(bcs_store *store, int rc) {
   bcsi_index *index = &store->index;
   if (!close_gate(index)) return bcsi_fail(BCS_CLOSED, 0, "read", index->path, NULL);
   bcs_status status = BCS_OK;
+  MDB_txn *probe;
   if (!index->env) {
     status = reopen(store);
   } else if (rc == MDB_MAP_RESIZED) {
@@ -332,12 +342,31 @@ static bcs_status mend(bcs_store *store, int rc) {
     if (set != 0) status = fail(store, set, "adopt map size");
     leave_out_of_core_files(store);
   } else if (rc == MDB_PANIC || rc == MDB_BAD_TXN) {
-    status = reopen(store);
+    if (mdb_txn_begin(index->env, NULL, MDB_RDONLY, &probe) == 0) mdb_txn_abort(probe); /* somebody mended it */
+    else status = reopen(store);
   } else {
     status = fail(store, rc, "begin");
   }
   open_gate(index);
   return status;
+}
+
+static bcs_status mend(bcs_store *store, int rc) {
+  pthread_mutex_lock(&store->index.transaction);
+  bcs_status status = mend_exclusively(store, rc);
+  pthread_mutex_unlock(&store->index.transaction);
+  return status;
+}
+
+bcs_status bcsi_reader_try_enter(bcs_store *store, bcsi_reader **out) {
+  bcsi_reader *reader = claim(&store->index);
+  if (!reader) return BCS_BUSY;
+  if (atomic_load(&store->index.gate) == BCSI_GATE_OPEN && store->index.env && renew(store, reader) == 0) {
+    *out = reader;
+    return BCS_OK;
+  }
+  atomic_store(&reader->busy, 0);
+  return BCS_BUSY;
 }
 
 bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out) {
@@ -376,23 +405,42 @@ void bcsi_reader_leave(bcsi_reader *reader) {
 /* ---- the writer's side */
 
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
-  for (int mended = 0;; mended++) {
+  pthread_mutex_lock(&store->index.transaction);
+  bcs_status status = BCS_OK;
+  for (int mended = 0; status == BCS_OK; mended++) {
     int rc = store->index.env ? mdb_txn_begin(store->index.env, NULL, 0, out) : MDB_PANIC;
-    if (rc == 0) return BCS_OK;
-    if (mended == 4 || (rc != MDB_MAP_RESIZED && rc != MDB_PANIC)) return fail(store, rc, "begin");
-    bcs_status status = mend(store, rc);
-    if (status != BCS_OK) return status;
+    if (rc == 0) return BCS_OK; /* `transaction` stays locked until the end of it */
+    if (mended == 4 || (rc != MDB_MAP_RESIZED && rc != MDB_PANIC)) status = fail(store, rc, "begin");
+    else status = mend_exclusively(store, rc);
   }
+  pthread_mutex_unlock(&store->index.transaction);
+  return status;
+}
+
+int bcsi_write_commit(bcs_store *store, MDB_txn *txn) {
+  int rc = mdb_txn_commit(txn);
+  pthread_mutex_unlock(&store->index.transaction);
+  return rc;
+}
+
+void bcsi_write_abort(bcs_store *store, MDB_txn *txn) {
+  mdb_txn_abort(txn);
+  pthread_mutex_unlock(&store->index.transaction);
 }
 
 /* Doubles the map. Who calls holds the write lock and no transaction. */
 bcs_status bcsi_index_grow(bcs_store *store) {
   bcsi_index *index = &store->index;
   if (index->map_size >= largest_map_size) return bcsi_fail(BCS_NO_SPACE, MDB_MAP_FULL, "grow index", index->path, NULL);
-  if (!close_gate(index)) return bcsi_fail(BCS_CLOSED, 0, "grow index", index->path, NULL);
+  pthread_mutex_lock(&index->transaction);
+  if (!close_gate(index)) {
+    pthread_mutex_unlock(&index->transaction);
+    return bcsi_fail(BCS_CLOSED, 0, "grow index", index->path, NULL);
+  }
   int rc = mdb_env_set_mapsize(index->env, index->map_size * 2);
   if (rc == 0) index->map_size *= 2;
   leave_out_of_core_files(store);
   open_gate(index);
+  pthread_mutex_unlock(&index->transaction);
   return rc == 0 ? BCS_OK : fail(store, rc, "grow index");
 }

@@ -114,6 +114,9 @@ void bcsi_slots_set_generation(bcs_store *store, uint32_t line, uint64_t generat
 void bcsi_slots_fill(bcs_store *store, const bcs_record *record, int64_t access_ms, uint32_t hits);
 void bcsi_slots_empty(bcs_store *store, uint32_t line, uint64_t generation);
 void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms);
+void bcsi_slots_save(bcs_store *store, uint32_t line, uint64_t out[8]);
+void bcsi_slots_restore(bcs_store *store, uint32_t line, const uint64_t saved[8]);
+int64_t bcsi_slots_access_ms(bcs_store *store, uint32_t line);
 void bcsi_slots_expect(bcs_store *store, uint32_t line); /* will be read soon */
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record);
 void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals);
@@ -138,13 +141,18 @@ typedef struct bcsi_index {
   unsigned flags;
   char path[4200];
   _Atomic int gate;
+  pthread_mutex_t transaction; /* held while this process has a write transaction, or changes the mapping */
   bcsi_reader readers[BCSI_READERS];
 } bcsi_index;
 bcs_status bcsi_index_open(bcs_store *store, bool *damaged);
 void bcsi_index_close(bcs_store *store);
 bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out);
 void bcsi_reader_leave(bcsi_reader *reader);
+bcs_status bcsi_reader_try_enter(bcs_store *store, bcsi_reader **out); /* BCS_BUSY where enter would wait */
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out);
+int bcsi_write_commit(bcs_store *store, MDB_txn *txn);
+void bcsi_write_abort(bcs_store *store, MDB_txn *txn);
+int bcsi_begin_at_open(bcs_store *store, unsigned flags, MDB_txn **out);
 bcs_status bcsi_index_grow(bcs_store *store);
 bcs_status bcsi_totals_get(bcs_store *store, MDB_txn *txn, bcsi_totals *out);
 int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals);
@@ -229,6 +237,7 @@ struct bcs_write {
   uint64_t old_generation, new_generation;
   int64_t access_ms;
   uint32_t hits;
+  uint64_t line_before[8];  /* the line as it was, for a commit that fails */
 };
 
 /* ---- commit.c */

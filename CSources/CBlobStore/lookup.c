@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { RETRIES = 4, PAGE = 4096 };
+enum { RETRIES = 4, PAGE = 4096, BCSI_LOOKUP_VERIFY = 1 << 16 /* whatever the setting, whatever was before */ };
 
 /* ---- what was verified: a mark for each line, of this process and since it opened the store. A mark is the record's
  * generation and, for a file, what stat says of it: a file that was touched from outside is verified again. */
@@ -99,7 +99,7 @@ static bcs_status give_file(bcs_store *store, bcsi_record *record, uint32_t flag
   bcsi_identity identity;
   bcsi_identify(&st, &identity);
   uint32_t mark = bcsi_mark_of(&record->view, &identity);
-  bool marked = is_marked(store, &record->view, mark);
+  bool marked = !(flags & BCSI_LOOKUP_VERIFY) && is_marked(store, &record->view, mark);
   if ((uint64_t)st.st_size != record->view.size) {
     tell_damage(damage, &record->view, &st);
     status = BCS_DAMAGED;
@@ -133,8 +133,9 @@ static bcs_status give_file(bcs_store *store, bcsi_record *record, uint32_t flag
 typedef struct search {
   bcs_store *store;
   const uint8_t *key_hash;
-  const void *key; /* NULL: whatever key has this hash */
+  const void *key; /* NULL: whatever key has this hash, if it has this digest */
   size_t key_count;
+  const uint8_t *digest; /* NULL: any */
   int64_t now_ms;
   uint32_t flags;
   bcs_found found;
@@ -202,6 +203,8 @@ static bcs_status look(search *s, bool *again) {
       memset(s->damage, 0, sizeof *s->damage);
       memcpy(s->damage->key_hash, s->key_hash, BCS_HASH_SIZE);
       status = BCS_DAMAGED;
+    } else if (s->digest && memcmp(record.view.digest, s->digest, BCS_DIGEST_SIZE) != 0) {
+      status = BCS_MISS; /* replaced since it was found under this digest */
     } else if (!s->key || (record.view.key_count == s->key_count &&
                            (s->key_count == 0 || memcmp(record.view.key, s->key, s->key_count) == 0))) {
       status = BCS_OK;
@@ -228,11 +231,18 @@ static bcs_status look(search *s, bool *again) {
   bool expired = touch && bcs_is_expired(&record.view, s->now_ms);
   if (record.view.is_file) {
     bool miss;
+    /* The reader is given up before the file is read; the call keeps the store from being shut under it. */
+    status = bcsi_call_enter(store);
+    if (status != BCS_OK) {
+      bcsi_reader_leave(reader);
+      return status;
+    }
     status = give_copy(s, reader, &value, &record, &miss);
     *again = miss;
     /* The reader is somebody else's by now: its counters are only ever added to, and a lost count does no harm. */
     if (touch && (status == BCS_OK || status == BCS_DAMAGED)) count_access(store, reader, status == BCS_OK);
     if (touch && status == BCS_OK && !expired) bcsi_slots_touch(store, &record.view, s->now_ms);
+    bcsi_call_leave(store);
     return status;
   }
   bcs_body body;
@@ -271,7 +281,7 @@ bcs_status bcs_lookup(bcs_store *store, const void *key, size_t key_count, int64
   bcs_status status = check_forked(store);
   if (status == BCS_OK) status = bcsi_key_hash(key, key_count, hash);
   if (status != BCS_OK) return status;
-  search s = {store, hash, key ? key : "", key_count, now_ms, flags, found, context, damage};
+  search s = {store, hash, key ? key : "", key_count, NULL, now_ms, flags, found, context, damage};
   return look_until_settled(&s);
 }
 
@@ -301,12 +311,11 @@ static bool is_candidate(void *context, const uint8_t *key_hash) {
   return d->count == CANDIDATES;
 }
 
-bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms, uint32_t flags,
-                             bcs_found found, void *context, bcs_damage *damage) {
-  bcs_status status = check_forked(store);
-  if (status != BCS_OK) return status;
+static bcs_status look_by_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms,
+                                 uint32_t flags, bcs_found found, void *context, bcs_damage *damage, bool *changed) {
   bcsi_reader *reader;
-  status = bcsi_reader_enter(store, &reader);
+  *changed = false;
+  bcs_status status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
   by_digest d = {.store = store, .txn = reader->txn, .digest = digest, .now_ms = now_ms, .flags = flags};
   int rc = bcsi_digest_each(store, reader->txn, digest, is_candidate, &d);
@@ -315,9 +324,23 @@ bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_S
   if (rc != 0) return bcsi_fail_lmdb(rc, "read", store->index.path);
   status = BCS_MISS;
   for (int i = 0; i < d.count; i++) {
-    search s = {store, d.hashes[i], NULL, 0, now_ms, flags, found, context, damage};
+    search s = {store, d.hashes[i], NULL, 0, digest, now_ms, flags, found, context, damage};
     status = look_until_settled(&s);
     if (status != BCS_MISS) return status;
+  }
+  *changed = d.count > 0;
+  return status;
+}
+
+bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], int64_t now_ms, uint32_t flags,
+                             bcs_found found, void *context, bcs_damage *damage) {
+  bcs_status status = check_forked(store);
+  /* Candidates that were all replaced in between: the content may stand under another key by now. */
+  bool changed = true;
+  for (int i = 0; status == BCS_OK && changed && i < RETRIES; i++) {
+    status = look_by_digest(store, digest, now_ms, flags, found, context, damage, &changed);
+    if (status == BCS_MISS && changed && i + 1 < RETRIES) status = BCS_OK;
+    else break;
   }
   return status;
 }
@@ -343,8 +366,14 @@ bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bc
     set_mark(store, &record.view, 0); /* so that it is verified now, whatever was before */
     if (record.view.is_file) {
       bool miss;
-      search s = {store, key_hash, NULL, 0, 0, 0, ignore, NULL, damage};
+      search s = {store, key_hash, NULL, 0, NULL, 0, BCSI_LOOKUP_VERIFY, ignore, NULL, damage};
+      status = bcsi_call_enter(store);
+      if (status != BCS_OK) {
+        bcsi_reader_leave(reader);
+        return status;
+      }
       status = give_copy(&s, reader, &value, &record, &miss);
+      bcsi_call_leave(store);
       return miss ? BCS_DAMAGED : status;
     }
   }

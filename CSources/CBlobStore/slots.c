@@ -174,7 +174,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
     return fail(store, errno, "chmod");
 
   MDB_txn *txn;
-  int rc = mdb_txn_begin(store->index.env, NULL, MDB_RDONLY, &txn);
+  int rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn);
   if (rc != 0) return bcsi_fail_lmdb(rc, "begin", store->index.path);
   bcsi_totals totals;
   bcs_status status = bcsi_totals_get(store, txn, &totals);
@@ -298,6 +298,19 @@ void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms) {
   (void)atomic_compare_exchange_strong_explicit(&line->access, &word, next, memory_order_relaxed,
                                                 memory_order_relaxed); /* lost to another read: as good */
 }
+
+void bcsi_slots_save(bcs_store *store, uint32_t number, uint64_t out[8]) {
+  _Atomic uint64_t *words = (_Atomic uint64_t *)(void *)line_at(store, number);
+  for (int i = 0; i < 8; i++) out[i] = load(words + i);
+}
+
+void bcsi_slots_restore(bcs_store *store, uint32_t number, const uint64_t saved[8]) {
+  _Atomic uint64_t *words = (_Atomic uint64_t *)(void *)line_at(store, number);
+  for (int i = 1; i < 8; i++) put(words + i, saved[i]);
+  bcsi_slots_set_generation(store, number, saved[0]); /* last: from now on the line says something again */
+}
+
+int64_t bcsi_slots_access_ms(bcs_store *store, uint32_t line) { return access_ms(load(&line_at(store, line)->access)); }
 
 void bcsi_slots_expect(bcs_store *store, uint32_t line) {
   if (line < atomic_load_explicit(&store->slots.allocated, memory_order_relaxed))

@@ -321,7 +321,7 @@ bcs_status bcsi_staging_sweep(bcs_store *store) {
   status = bcsi_write_begin(store, &s.txn);
   if (status == BCS_OK) {
     status = each_dead(store, remove_dead, &s);
-    mdb_txn_abort(s.txn); /* begun only so that nobody publishes meanwhile, and to see the newest rows */
+    bcsi_write_abort(store, s.txn); /* begun only so that nobody publishes meanwhile, and to see the newest rows */
   }
   bcsi_writer_unlock(store);
   return status;

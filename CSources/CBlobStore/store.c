@@ -86,8 +86,14 @@ static void release(bcs_store *store) {
     if (*fds[i] >= 0) close(*fds[i]);
     *fds[i] = -1;
   }
-  if (store->lock_fd >= 0) close(store->lock_fd); /* gives up the locks */
+  if (store->lock_fd >= 0) {
+    /* By name first: a lock lasts as long as any copy of the descriptor, and a fork may just have made one. */
+    for (int byte = BCSI_LOCK_OPEN; byte <= BCSI_LOCK_TURNSTILE && !is_forked(store); byte++)
+      bcsi_unlock(store->lock_fd, (bcsi_lock_byte)byte);
+    close(store->lock_fd);
+  }
   store->lock_fd = -1;
+  list_remove(store);
 }
 
 bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store **out) {
@@ -105,6 +111,8 @@ bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store
   store->inline_threshold = options->inline_threshold ? options->inline_threshold : default_inline_threshold;
   store->fork_epoch = atomic_load(&bcsi_fork_epoch);
   pthread_mutex_init(&store->writer, NULL);
+  pthread_mutex_init(&store->index.transaction, NULL);
+  list_add(store); /* before it holds a lock: a fork in the middle of this must not keep one */
   (void)getrandom(&store->stripe_base, sizeof store->stripe_base, GRND_NONBLOCK); /* spreads processes; any value does */
 
   bcs_status status = BCS_OK;
@@ -129,12 +137,12 @@ bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store
     atomic_store(&store->index.gate, BCSI_GATE_SHUT);
     release(store);
     pthread_mutex_destroy(&store->writer);
+    pthread_mutex_destroy(&store->index.transaction);
     free(store);
     return bcsi_repeat(&error);
   }
   store->info.durability = store->durable ? BCS_DURABLE : BCS_CHECKPOINTED;
   store->info.inline_threshold = store->inline_threshold;
-  list_add(store);
   *out = store;
   return BCS_OK;
 }
@@ -169,7 +177,6 @@ bcs_status bcs_flush(bcs_store *store) {
 
 void bcs_shut(bcs_store *store) {
   if (atomic_exchange(&store->shut, true)) return;
-  list_remove(store);
   if (is_forked(store)) { /* nothing here is the child's to wait for or to give up */
     atomic_store(&store->index.gate, BCSI_GATE_SHUT);
     store->lock_fd = -1;
@@ -189,6 +196,9 @@ void bcs_shut(bcs_store *store) {
 void bcs_close(bcs_store *store) {
   if (!store) return;
   bcs_shut(store);
-  if (!is_forked(store)) pthread_mutex_destroy(&store->writer);
+  if (!is_forked(store)) {
+    pthread_mutex_destroy(&store->writer);
+    pthread_mutex_destroy(&store->index.transaction);
+  }
   free(store);
 }

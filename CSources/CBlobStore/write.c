@@ -68,11 +68,8 @@ bcs_status bcs_write_inline(bcs_store *store, const bcs_entry_spec *spec, const 
   return finish(status, write, out);
 }
 
-/* A file under this digest without a row was kept when an index was set aside. Its bytes are hashed before anything
- * relies on them. True: `out` is the file that was hashed. */
-static bcs_status trust_rowless(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size, bool *has_row,
+static bcs_status look_for_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size, bool *has_row,
                                 bcsi_identity *out, bool *trusted) {
-  *trusted = *has_row = false;
   bcsi_reader *reader;
   bcs_status status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
@@ -100,6 +97,18 @@ static bcs_status trust_rowless(bcs_store *store, const uint8_t digest[BCS_DIGES
     status = BCS_MISS;
   }
   close(fd);
+  return status;
+}
+
+/* A file under this digest without a row was kept when an index was set aside. Its bytes are hashed before anything
+ * relies on them. True: `out` is the file that was hashed. */
+static bcs_status trust_rowless(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size, bool *has_row,
+                                bcsi_identity *out, bool *trusted) {
+  *trusted = *has_row = false;
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = look_for_file(store, digest, size, has_row, out, trusted);
+  bcsi_call_leave(store);
   return status;
 }
 
