@@ -73,9 +73,8 @@ asan: bootstrap ## the tests under AddressSanitizer, leaks included
 	  --scratch-path .build/asan -Xswiftc -use-ld=lld $(ARGS)
 
 .PHONY: tsan
-tsan: bootstrap ## the tests under ThreadSanitizer
-	SWIFT_BACKTRACE=enable=no scripts/swift-test 1500 .build/logs/tsan.log --sanitize=thread \
-	  --scratch-path .build/tsan $(ARGS)
+tsan: bootstrap ## a storm on the C core under ThreadSanitizer
+	scripts/core-storm 60
 
 .PHONY: clean
 clean: ## removes everything that was built

@@ -133,7 +133,14 @@ static void plan_line(batch *b, bcs_write *write, uint32_t line, uint64_t base) 
 
 /* ---- publishing */
 
-/* Makes sure that a good file stands under the digest. */
+static bool was_published(const batch *b, const uint8_t *digest) {
+  for (size_t i = 0; i < b->published_count; i++)
+    if (memcmp(b->published[i], digest, BCS_DIGEST_SIZE) == 0) return true;
+  return false;
+}
+
+/* Makes sure that a good file stands under the digest: one that this batch published, one whose bytes were hashed when
+ * the write was prepared and that is the same since, or else the staged one, which replaces whatever is there. */
 static bcs_status place_file(batch *b, bcs_write *write, const uint8_t *digest, uint64_t size, bcsi_blob_row *row,
                              int *rc) {
   bcs_store *store = b->store;
@@ -143,7 +150,7 @@ static bcs_status place_file(batch *b, bcs_write *write, const uint8_t *digest, 
   bcs_status status = bcsi_blob_stat(store, digest, &st);
   if (status != BCS_OK && status != BCS_MISS && status != BCS_DAMAGED) return status;
   bool there = status == BCS_OK && (uint64_t)st.st_size == size;
-  if (there && !known) {
+  if (there && !was_published(b, digest)) {
     bcsi_identity identity;
     bcsi_identify(&st, &identity);
     there = write->is_trusted && same_identity(&identity, &write->trusted);

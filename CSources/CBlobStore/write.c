@@ -68,21 +68,15 @@ bcs_status bcs_write_inline(bcs_store *store, const bcs_entry_spec *spec, const 
   return finish(status, write, out);
 }
 
-static bcs_status look_for_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size, bool *has_row,
+/* A file under this digest is there: in use, or kept when an index was set aside. Its bytes are hashed before a store
+ * relies on them, since what the store acknowledges must be readable. *trusted: `out` is the file that was hashed. */
+static bcs_status look_for_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size,
                                 bcsi_identity *out, bool *trusted) {
-  bcsi_reader *reader;
-  bcs_status status = bcsi_reader_enter(store, &reader);
-  if (status != BCS_OK) return status;
-  bcsi_blob_row row;
-  int rc;
-  *has_row = bcsi_blob_row_get(store, reader->txn, digest, &row, &rc);
-  bcsi_reader_leave(reader);
-  if (rc != 0) return bcsi_fail_lmdb(rc, "read", store->index.path);
   struct stat st;
   int fd;
-  status = bcsi_blob_open(store, digest, &fd, &st);
+  bcs_status status = bcsi_blob_open(store, digest, &fd, &st);
   if (status != BCS_OK) return status == BCS_DAMAGED ? BCS_MISS : status;
-  if ((uint64_t)st.st_size == size && !*has_row) {
+  if ((uint64_t)st.st_size == size) {
     uint8_t found[BCS_DIGEST_SIZE];
     uint64_t hashed;
     char shown[4300];
@@ -91,8 +85,6 @@ static bcs_status look_for_file(bcs_store *store, const uint8_t digest[BCS_DIGES
     *trusted = status == BCS_OK && hashed == size && memcmp(found, digest, BCS_DIGEST_SIZE) == 0;
     if (*trusted && store->durable && fsync(fd) != 0) *trusted = false; /* then it is written anew */
     bcsi_identify(&st, out);
-  } else if ((uint64_t)st.st_size == size) {
-    *trusted = false; /* the row and the size are enough: looked at again under the lock */
   } else {
     status = BCS_MISS;
   }
@@ -100,14 +92,12 @@ static bcs_status look_for_file(bcs_store *store, const uint8_t digest[BCS_DIGES
   return status;
 }
 
-/* A file under this digest without a row was kept when an index was set aside. Its bytes are hashed before anything
- * relies on them. True: `out` is the file that was hashed. */
-static bcs_status trust_rowless(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size, bool *has_row,
-                                bcsi_identity *out, bool *trusted) {
-  *trusted = *has_row = false;
+static bcs_status trust_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], uint64_t size,
+                             bcsi_identity *out, bool *trusted) {
+  *trusted = false;
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
-  status = look_for_file(store, digest, size, has_row, out, trusted);
+  status = look_for_file(store, digest, size, out, trusted);
   bcsi_call_leave(store);
   return status;
 }
@@ -132,8 +122,7 @@ bcs_status bcs_write_staged(bcs_store *store, const bcs_entry_spec *spec, bcs_st
   if (status == BCS_OK) status = encode(write, spec, stage->digest, stage->size, true, NULL);
   if (status == BCS_OK) {
     write->stage = stage;
-    bool has_row;
-    bcs_status found = trust_rowless(store, stage->digest, stage->size, &has_row, &write->trusted, &write->is_trusted);
+    bcs_status found = trust_file(store, stage->digest, stage->size, &write->trusted, &write->is_trusted);
     if (found == BCS_CLOSED || found == BCS_FORKED) status = found; /* other trouble: it is simply published */
   }
   return finish(status, write, out);
@@ -147,10 +136,10 @@ bcs_status bcs_write_shared(bcs_store *store, const bcs_entry_spec *spec, const 
     status = bcsi_fail(BCS_INVALID, 0, "store", NULL, "a body of this size stands in the index");
   if (status != BCS_OK) return status;
   bcsi_identity identity = {0};
-  bool trusted, has_row;
-  status = trust_rowless(store, digest, size, &has_row, &identity, &trusted);
+  bool trusted;
+  status = trust_file(store, digest, size, &identity, &trusted);
   if (status != BCS_OK) return status;
-  if (!trusted && !has_row) return BCS_MISS;
+  if (!trusted) return BCS_MISS;
   status = make(store, BCSI_PUT_SHARED, &write);
   if (status == BCS_OK) status = encode(write, spec, digest, size, true, NULL);
   if (status == BCS_OK) {

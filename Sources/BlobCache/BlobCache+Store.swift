@@ -48,7 +48,8 @@ extension BlobCache {
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
     attributes: Attributes = [:], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
-    try await operation("store") { () async throws(Error) -> Entry in
+    try Error.checkPath(path, "store")
+    return try await operation("store") { () async throws(Error) -> Entry in
       let spec = try spec(key, lifetime, attributes)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
       if mode.removesSource { try SystemFile.remove(path) }

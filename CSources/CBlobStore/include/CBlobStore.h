@@ -249,8 +249,8 @@ bcs_status bcs_write_inline(bcs_store *store, const bcs_entry_spec *spec, const 
                             const uint8_t *digest, bcs_write **out);
 /* A finished stage; the write borrows it until freed. A body up to the threshold is read back and goes inline. */
 bcs_status bcs_write_staged(bcs_store *store, const bcs_entry_spec *spec, bcs_stage *stage, bcs_write **out);
-/* A blob file that is (probably) there already: no second write of the bytes. BCS_MISS when it is not; the commit
- * may say BCS_NEED_BODY. A file without a row (kept from an index set aside) is hashed here before it is trusted. */
+/* A blob file that is there already: no second write of the bytes. BCS_MISS when it is not, or is not sound: it is hashed
+ * here before it is relied on. The commit may say BCS_NEED_BODY, when it went away or was touched in between. */
 bcs_status bcs_write_shared(bcs_store *store, const bcs_entry_spec *spec, const uint8_t digest[BCS_DIGEST_SIZE],
                             uint64_t size, bcs_write **out);
 bcs_status bcs_write_remove(bcs_store *store, const void *key, size_t key_count, bcs_write **out);

@@ -31,7 +31,8 @@ final class StoreRegistry: Sendable {
   func open(
     _ directory: String, configuration: BlobCache.Configuration, isTemporary: Bool = false
   ) throws(BlobCache.Error) -> Store {
-    try opening.withLock { _ in
+    try BlobCache.Error.checkPath(directory, "open")
+    return try opening.withLock { _ in
       Result { () throws(BlobCache.Error) -> Store in
         while true {
           switch StoreIdentity(of: directory).map(find) ?? .absent {

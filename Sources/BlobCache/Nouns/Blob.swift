@@ -76,6 +76,7 @@ extension BlobCache {
     ///   - mode: the file's mode. Default: 0o644.
     /// - Throws: ``Error`` with the path and the system's reason; nothing is left behind.
     public func write(to path: String, mode: UInt32 = 0o644) throws(Error) {
+      try Error.checkPath(path, "write")
       try unsafe withUnsafeBytes { bytes throws(Error) in
         try unsafe SystemFile.replace(path, with: bytes, mode: mode)
       }

@@ -91,7 +91,7 @@ extension BlobCache.Error {
     public static let cancelled = Code(rawValue: "cancelled")
     /// A loader waits, directly or through others, for its own result.
     public static let cycle = Code(rawValue: "cycle")
-    /// The loader ended with `.doNotStore` and no bytes, or `.unchanged` and nothing to keep.
+    /// The loader ended with `.doNotStore`: the cause of ``Blob/Source-swift.enum/loadedNotStored(_:)``.
     public static let declined = Code(rawValue: "declined")
     /// The entry was removed or replaced while its bytes were on the way; they were not stored.
     public static let superseded = Code(rawValue: "superseded")
@@ -117,6 +117,14 @@ extension BlobCache.Error.Code: CustomStringConvertible {
 extension BlobCache.Error {
   static func cancelled(_ operation: String) -> Self {
     Self(.cancelled, operation: operation, message: "The task was cancelled; nothing was stored.")
+  }
+
+  /// C ends a path at its first NUL, so one that has a NUL in it would mean another file.
+  static func checkPath(_ path: String, _ operation: String) throws(Self) {
+    guard path.utf8.contains(0) else { return }
+    throw Self(
+      .invalidArgument, operation: operation,
+      message: "A path must not contain a NUL character; nothing was done.")
   }
 
   static func closed(_ operation: String) -> Self {
