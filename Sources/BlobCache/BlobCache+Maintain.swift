@@ -38,7 +38,8 @@ extension BlobCache {
     public var damagedKeys: [Key] = []
     /// How many are.
     public var damagedBlobs = 0
-    /// Files that no entry uses.
+    /// Files that no entry uses. Without `repair`, those changed in the last two seconds are left out: they may
+    /// belong to a store that is being committed.
     public var unreferencedFiles = 0
     /// Their bytes.
     public var unreferencedBytes = 0
