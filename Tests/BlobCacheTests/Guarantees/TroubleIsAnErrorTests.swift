@@ -128,8 +128,8 @@ struct TroubleIsAnErrorTests {
 
   @Test(arguments: [0, 1, 2, 3, 5, 8, 12])
   func openWithoutDescriptorsIsAnErrorAndALaterOneWorks(spare: Int) async throws {
-    // Once in some twenty runs beside other tests the second process ends while it has no descriptor. Not yet
-    // understood; Dispatch, which makes its own descriptors when it first needs them, is the suspect.
+    // In two of six runs of this test the second process ended, with 8 and 12 descriptors left too; never in 75 runs
+    // by hand, one after another. Not understood, so the promise is not shown here.
     await withKnownIssue("the second process may end", isIntermittent: true) {
       try await openWithoutDescriptors(spare: spare)
     }
