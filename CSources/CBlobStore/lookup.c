@@ -31,9 +31,9 @@ static bool is_marked(bcs_store *store, const bcs_record *record, uint32_t mark)
   return atomic_load_explicit(&store->marks[record->slot], memory_order_relaxed) == mark;
 }
 
-/* A change in the same tick of the file system's clock as the last one leaves ctime as it is (Linux before 6.13), so what was verified within
- * some ticks of that change may be changed once more without a trace: no mark is set then, and the next lookup verifies
- * again (git's index calls such a file "racily clean"). The coarse clock is the one that ctime is taken from. */
+/* A change in the same tick of the file system's clock as the last one leaves ctime as it is (Linux before 6.13), so
+ * what was verified within some ticks of that change may be changed once more without a trace: no mark is set then, and
+ * the next lookup verifies again (git's index calls such a file "racily clean"). ctime is taken from the coarse clock. */
 static bool is_settled(const bcsi_identity *file) {
   enum { SETTLED_NS = 50 * 1000 * 1000 }; /* five ticks of the slowest clock, HZ=100 */
   struct timespec now;
