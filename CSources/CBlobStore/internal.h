@@ -240,6 +240,25 @@ struct bcs_write {
   uint64_t line_before[8];  /* the line as it was, for a commit that fails */
 };
 
+/* ---- apply.c: one write, inside the batch's transaction */
+typedef struct bcsi_batch {
+  bcs_store *store;
+  MDB_txn *txn;
+  bcsi_totals totals;
+  bool cleared;                 /* a removal of everything is in it */
+  bool folders[256];            /* durable: published into, to be synced before the commit */
+  uint8_t (*published)[BCS_DIGEST_SIZE];
+  size_t published_count;
+  uint32_t *lines;              /* touched, for the mark */
+  size_t line_count;
+  uint32_t *freed;              /* given back at the end: a line is not used twice in one batch */
+  size_t freed_count;
+  bcs_write *const *writes;     /* those before the one that is applied */
+  size_t applied;
+} bcsi_batch;
+int bcsi_apply(bcsi_batch *b, bcs_write *write); /* an LMDB code; the write's own trouble goes into its result */
+int bcsi_give_back_lines(bcsi_batch *b);
+
 /* ---- commit.c */
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn);
 
