@@ -39,16 +39,26 @@ static void lines_before(bcsi_batch *b, bcs_write *const *writes, size_t count) 
       bcsi_slots_fill(store, &record, write->access_ms, write->hits);
     }
   }
+  for (size_t i = 0; i < b->evicted_count; i++) {
+    bcsi_evicted *gone = &b->evicted[i];
+    bcsi_slots_save(store, gone->line, gone->line_before);
+    bcsi_slots_set_generation(store, gone->line, gone->new_generation - 1);
+  }
 }
 
 static void lines_after(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   bcs_store *store = b->store;
   for (size_t i = 0; i < count; i++) {
     bcs_write *write = writes[i];
+    if (write->stage && write->stage->published) bcsi_stage_published(write->stage);
     if (!write->touched) continue;
     if (write->freed) bcsi_slots_empty(store, write->slot, write->new_generation);
     else bcsi_slots_set_generation(store, write->slot, write->new_generation);
   }
+  for (size_t i = 0; i < b->evicted_count; i++)
+    bcsi_slots_empty(store, b->evicted[i].line, b->evicted[i].new_generation);
+  if (b->cleared) bcsi_ghosts_clear(store);
+  bcsi_evict_done(b);
   bcsi_slots_publish_totals(store, &b->totals);
   if (b->cleared) bcsi_slots_epoch(store, false);
   bcsi_slots_unmark(store);
@@ -133,6 +143,8 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
 
 /* Nothing changed, so each line says again what it said; the last write of a line first. */
 static void lines_taken_back(bcsi_batch *b, bcs_write *const *writes, size_t count) {
+  for (size_t i = b->evicted_count; i-- > 0;)
+    bcsi_slots_restore(b->store, b->evicted[i].line, b->evicted[i].line_before);
   for (size_t i = count; i-- > 0;)
     if (writes[i]->touched) bcsi_slots_restore(b->store, writes[i]->slot, writes[i]->line_before);
   if (b->cleared) bcsi_slots_epoch(b->store, false);
@@ -152,7 +164,8 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   bcs_store *store = b->store;
   *lmdb = 0;
   b->cleared = false;
-  b->published_count = b->line_count = b->freed_count = 0;
+  b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
+  b->published_staged = 0;
   b->writes = writes;
   memset(b->folders, 0, sizeof b->folders);
   bcs_status status = bcsi_write_begin(store, &b->txn);
@@ -161,8 +174,17 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
+  /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
+  bool bounded = b->limits.bytes > 0;
+  if (status == BCS_OK && b->totals.trash_allocated > 0 && bcsi_wants_trash_gone(b)) {
+    size_t done;
+    bool more;
+    bcs_status trouble; /* of files that stay in the trash; the sweep reports it */
+    rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
+  }
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
     if (puts || !is_put(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
+  if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_give_back_lines(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
@@ -170,6 +192,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     for (int i = 0; status == BCS_OK && i < 256; i++)
       if (b->folders[i]) status = bcsi_blob_sync_folder(store, (uint8_t)i);
   if (status == BCS_OK && rc == 0) {
+    uint64_t index_live = bounded ? bcsi_index_live(store, b->txn) : 0;
     lines_before(b, writes, count);
     rc = bcsi_fault("before-commit");
     if (rc != 0) bcsi_write_abort(store, b->txn);
@@ -177,6 +200,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
+      if (bounded) bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;
     }
@@ -196,13 +220,27 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   return bcsi_repeat(&error);
 }
 
-static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count) {
-  bcsi_batch b = {.store = store};
+/* The newest time that a caller told. */
+static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count) {
+  int64_t now = 0;
+  for (size_t i = 0; i < count; i++)
+    if (writes[i]->now_ms > now) now = writes[i]->now_ms;
+  return bcsi_slots_now(store, now);
+}
+
+static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, const bcs_limits *limits,
+                                uint64_t *evicted) {
+  enum { EVICTED_MOST = 256 }; /* beside the batch's own number: a bound on how long others wait */
+  size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
+  bcsi_batch b = {.store = store, .evicted_capacity = most};
+  b.limits = limits ? *limits : bcsi_limits(store);
+  b.now_ms = time_of(store, writes, count);
   b.published = malloc((count + 1) * sizeof *b.published);
-  b.lines = malloc((count + 1) * sizeof *b.lines);
-  b.freed = malloc((count + 1) * sizeof *b.freed);
+  b.lines = malloc((count + most + 1) * sizeof *b.lines);
+  b.freed = malloc((count + most + 1) * sizeof *b.freed);
+  b.evicted = malloc((most + 1) * sizeof *b.evicted);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines || !b.freed) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
+  if (!b.published || !b.lines || !b.freed || !b.evicted) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
@@ -237,6 +275,27 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   free(b.published);
   free(b.lines);
   free(b.freed);
+  free(b.evicted);
+  if (evicted && status == BCS_OK) *evicted += b.evicted_count;
+  return status;
+}
+
+/* As long as a step finds something to evict or to unlink, there may be more. */
+bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more) {
+  *more = false;
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = store->options.read_only ? bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL)
+                                    : bcsi_writer_lock(store, false);
+  if (status == BCS_OK) {
+    uint64_t before = *evicted;
+    bcs_limits own = bcsi_limits(store);
+    (void)bcsi_slots_now(store, now_ms);
+    status = commit_locked(store, NULL, 0, limits ? limits : &own, evicted);
+    *more = status == BCS_OK && *evicted > before;
+    bcsi_writer_unlock(store);
+  }
+  bcsi_call_leave(store);
   return status;
 }
 
@@ -245,7 +304,7 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
   if (status == BCS_OK) {
     status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
-      status = commit_locked(store, writes, count);
+      status = commit_locked(store, writes, count, NULL, NULL);
       bcsi_writer_unlock(store);
       bcsi_call_leave(store);
       return status;
@@ -257,49 +316,5 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
     writes[i]->result = status;
     bcs_last_error(&writes[i]->error);
   }
-  return status;
-}
-
-bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
-  *more = false;
-  bcs_status status = bcsi_call_enter(store);
-  if (status != BCS_OK) return status;
-  status = bcsi_writer_lock(store, false);
-  if (status != BCS_OK) {
-    bcsi_call_leave(store);
-    return status;
-  }
-  MDB_txn *txn;
-  status = bcsi_write_begin(store, &txn);
-  if (status == BCS_OK) {
-    MDB_cursor *cursor;
-    MDB_val key, value;
-    size_t done = 0;
-    int rc = bcsi_fault("trash");
-    if (rc == 0) rc = mdb_cursor_open(txn, store->index.trash, &cursor);
-    if (rc == 0) {
-      while (status == BCS_OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)) == 0) {
-        if (done++ == limit) {
-          *more = true;
-          break;
-        }
-        bcsi_blob_row row;
-        uint8_t digest[BCS_DIGEST_SIZE];
-        bool sane = key.mv_size == sizeof digest;
-        if (sane) memcpy(digest, key.mv_data, sizeof digest);
-        if (sane && !bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0)
-          status = bcsi_blob_unlink(store, digest);
-        if (status == BCS_OK && rc == 0) rc = mdb_cursor_del(cursor, 0);
-        if (rc != 0) break;
-      }
-      mdb_cursor_close(cursor);
-    }
-    if (rc == MDB_NOTFOUND) rc = 0;
-    if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_write_commit(store, txn);
-    else bcsi_write_abort(store, txn);
-    if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
-  }
-  bcsi_writer_unlock(store);
-  bcsi_call_leave(store);
   return status;
 }

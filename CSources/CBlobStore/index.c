@@ -1,7 +1,8 @@
 /* The LMDB environment: opening, its readers, growth and replacement.
  *
- * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking;
- * `free` slot lines that are free; `meta` the totals.
+ * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `tags` hash of a
+ * tag → key hashes; `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking →
+ * allocated; `free` slot lines that are free; `meta` the totals and the limits.
  *
  * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
  * a reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
@@ -59,6 +60,7 @@ static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
   int rc = mdb_dbi_open(txn, "entries", create, &index->entries);
   if (rc == 0) rc = mdb_dbi_open(txn, "digests", create | MDB_DUPSORT | MDB_DUPFIXED, &index->digests);
   if (rc == 0) rc = mdb_dbi_open(txn, "recent", create, &index->recent);
+  if (rc == 0) rc = mdb_dbi_open(txn, "tags", create | MDB_DUPSORT | MDB_DUPFIXED, &index->tags);
   if (rc == 0) rc = mdb_dbi_open(txn, "blobs", create, &index->blobs);
   if (rc == 0) rc = mdb_dbi_open(txn, "trash", create, &index->trash);
   if (rc == 0) rc = mdb_dbi_open(txn, "free", create, &index->free_slots);
@@ -96,6 +98,8 @@ static int make_trees(bcs_store *store) {
       bcsi_totals totals = {0};
       if (getrandom(totals.store_id, sizeof totals.store_id, 0) != (ssize_t)sizeof totals.store_id) rc = errno;
       else rc = bcsi_totals_put(store, txn, &totals);
+      bcs_limits limits = bcsi_limits_default(store);
+      if (rc == 0) rc = bcsi_limits_put(store, txn, &limits);
     }
   }
   if (rc != 0) {
