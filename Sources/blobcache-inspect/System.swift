@@ -39,6 +39,9 @@ func prepareStandardStreams() {
   }
 }
 
+/// Does not come back.
+func endProcess(_ status: ExitStatus) -> Never { exit(status.rawValue) }
+
 /// Milliseconds since 1970.
 func currentMilliseconds() -> Int64 { Date().milliseconds }
 

@@ -60,6 +60,8 @@ typedef enum bcs_status {
 
 const char *bcs_status_name(bcs_status status);
 const char *bcs_status_text(bcs_status status);
+/* What errno says in terms of this list: one table for the calls made here and those that the caller makes itself. */
+bcs_status bcs_status_of_errno(int code);
 
 /* Where and why the last failing call of this thread failed. Filled for every status but BCS_OK and BCS_MISS. Fixed
  * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. */

@@ -14,6 +14,12 @@ extension bcs_status {
 }
 
 extension BlobCache.Error {
+  /// For system calls made from Swift.
+  init(errno code: CInt, operation: String, path: String) {
+    self.init(
+      bcs_status_of_errno(code), operation: operation, path: path, cause: systemMessage(code))
+  }
+
   init(_ report: bcs_error, status: bcs_status, operation: String) {
     var report = report
     let step = unsafe withUnsafeBytes(of: &report.operation) { unsafe text(of: $0) }

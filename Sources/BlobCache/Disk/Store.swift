@@ -8,14 +8,6 @@ internal import Synchronization
   internal import Foundation
 #endif
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 /// One directory in this process: the C handle, the writer's thread, the flights, the counters.
 /// Shared by all `BlobCache` instances of the directory; made and ended by `StoreRegistry`.
 final class Store: Sendable {
@@ -32,7 +24,7 @@ final class Store: Sendable {
   let ended = DispatchGroup()
 
   let isTemporary: Bool
-  private let process = getpid()
+  private let process = currentProcess()
   private let listeners: Listeners
 
   init(handle: StoreHandle, configuration: BlobCache.Configuration, isTemporary: Bool) {
@@ -59,7 +51,7 @@ final class Store: Sendable {
   var commitsInPlace: Bool { handle.info.durability == .checkpointed }
 
   /// The process that opened it was forked, and this is the child.
-  var isForked: Bool { process != getpid() }
+  var isForked: Bool { process != currentProcess() }
 
   // MARK: Instances
 
