@@ -42,6 +42,9 @@ bcs_status bcsi_digest_parts(const void *a, size_t a_count, const void *b, size_
 void bcsi_hex(const uint8_t *bytes, size_t count, char *out); /* writes 2 * count + 1 characters */
 bool bcsi_unhex(const char *text, size_t count, uint8_t *out);
 
+/* ---- sha256.c: cannot fail */
+void bcsi_sha256_parts(const void *a, size_t a_count, const void *b, size_t b_count, uint8_t out[BCS_DIGEST_SIZE]);
+
 /* ---- path.c: folders and files below the store's directory, never through a symbolic link */
 bcs_status bcsi_open_folder(int parent, const char *name, const char *shown, mode_t mode, bool create, int *out);
 bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);

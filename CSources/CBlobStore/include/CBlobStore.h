@@ -80,7 +80,8 @@ void bcs_last_error(bcs_error *out);
 enum { BCS_DIGEST_SIZE = 32, BCS_HASH_SIZE = 16 };
 enum { BCS_KEY_MAX = 65536, BCS_ATTRIBUTES_MAX = 65536 };
 
-/* SHA-256 (FIPS 180-4), with a context kept per thread. */
+/* SHA-256 (FIPS 180-4), with a context kept per thread. Always BCS_OK: where OpenSSL has no context to give, a slower
+ * implementation of our own stands in. */
 bcs_status bcs_digest(const void *bytes, size_t count, uint8_t out[BCS_DIGEST_SIZE]);
 
 /* ---- Opening ---------------------------------------------------------------------------------------------- */
