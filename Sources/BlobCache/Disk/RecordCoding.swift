@@ -102,10 +102,15 @@ extension bcs_lifetime {
   /// When an entry expires that was last read at `access`; nil: never.
   func expiry(access: Int64) -> Int64? {
     switch kind {
-    case BCS_EXPIRES: deadline_ms
-    case BCS_SLIDING: min(sum(access, window_ms), deadline_ms)
+    case BCS_EXPIRES: Self.moment(deadline_ms)
+    case BCS_SLIDING: Self.moment(min(sum(access, window_ms), deadline_ms))
     default: nil
     }
+  }
+
+  /// The end of Int64 is what too long a span is drawn to, and means never.
+  private static func moment(_ milliseconds: Int64) -> Int64? {
+    milliseconds == .max ? nil : milliseconds
   }
 }
 

@@ -17,7 +17,8 @@ extension BlobCache {
     public let lifetime: Lifetime
     /// When it was stored or renewed.
     public let storedAt: Date
-    /// When it expires, or for a sliding lifetime would if nobody read it again; nil: never.
+    /// When it expires, or for a sliding lifetime would if nobody read it again; nil: never,
+    /// also for a span that is too long to reckon with.
     public let expiresAt: Date?
     /// When it was last read, by any process; nil: never.
     public let lastAccess: Date?

@@ -118,6 +118,29 @@ struct LifetimeTests {
     #expect(Date(timeIntervalSince1970: .nan).millisecondsSince1970 == 0)
   }
 
+  /// What is too long for the calendar is never, in both forms, and not a date of the year 292,000,000.
+  @Test func hugeDurationsNeverExpire() async throws {
+    let clock = BlobCache.ManualClock()
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache.temporary(configuration: configuration)
+    for lifetime: BlobCache.Lifetime in [
+      .expires(after: .seconds(Int64.max)), .sliding(.seconds(Int64.max)),
+      .sliding(.seconds(Int64.max), atMost: .seconds(Int64.max)),
+      .expires(at: Date(timeIntervalSince1970: .infinity)),
+    ] {
+      let entry = try await cache.store([1], for: "k", lifetime: lifetime)
+      #expect(entry.expiresAt == nil, "\(lifetime)")
+      clock.advance(by: .seconds(400 * 365 * 86_400))
+      #expect(try cache.blob(for: "k") != nil, "\(lifetime)")
+      #expect(try #require(try cache.entry(for: "k")).expiresAt == nil, "\(lifetime)")
+    }
+    let bounded = try await cache.store(
+      [1], for: "k", lifetime: .sliding(.seconds(Int64.max), atMost: .seconds(60)))
+    #expect(bounded.expiresAt == clock.now.addingTimeInterval(60))
+    try await cache.close()
+  }
+
   @Test func throughTheRecord() {
     for lifetime: BlobCache.Lifetime in [
       .forever, .expires(after: .seconds(20)), .expires(at: Date(timeIntervalSince1970: 99)),
