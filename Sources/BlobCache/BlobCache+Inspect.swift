@@ -1,6 +1,6 @@
 extension BlobCache {
-  /// Counts of the directory and of this process. Cheap; never throws. Of a closed cache, those of
-  /// this process.
+  /// Counts of the directory and of this process. Cheap; never throws. Once the
+  /// directory is closed, those of the moment before.
   public var statistics: Statistics { store.statistics }
 
   /// Everything that the directory uses and counts; takes a walk through its folders.

@@ -317,8 +317,8 @@ typedef struct bcs_counters {
   uint64_t entries_expired;  /* by a scan of the slots at now_ms */
 } bcs_counters;
 
-/* Cheap: atomics only (entries, inline_bytes, blob_*, hits and misses). */
-void bcs_count(bcs_store *store, bcs_counters *out);
+/* Cheap: atomics only (entries, inline_bytes, blob_*, hits and misses). Fails only for a shut store, and after fork(). */
+bcs_status bcs_count(bcs_store *store, bcs_counters *out);
 /* All of it; walks staging, quarantine and the slots. */
 bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out);
 

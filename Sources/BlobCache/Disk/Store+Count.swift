@@ -1,14 +1,19 @@
 internal import CBlobStore
+internal import Synchronization
 
 extension Store {
   var statistics: BlobCache.Statistics {
     var counted = bcs_counters()
-    do throws(BlobCache.Error) {
-      try unsafe handle.use("statistics") { unsafe bcs_count($0, &counted) }
-    } catch {
-      // Closed: what this process counted is still true.
+    let status = unsafe bcs_count(handle.pointer, &counted)
+    return statistics(status == BCS_OK ? counted : lastCounted.withLock(\.self))
+  }
+
+  /// Keeps what `statistics` gives once the store is shut.
+  func keepCounted() {
+    var counted = bcs_counters()
+    if unsafe bcs_count(handle.pointer, &counted) == BCS_OK {
+      lastCounted.withLock { $0 = counted }
     }
-    return statistics(counted)
   }
 
   private func statistics(_ counted: bcs_counters) -> BlobCache.Statistics {

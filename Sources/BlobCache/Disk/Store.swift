@@ -16,6 +16,8 @@ final class Store: Sendable {
   let clock: BlobCache.Clock
   let isReadOnly: Bool
   let counters = StoreCounters()
+  /// What C counted, when it was shut.
+  let lastCounted = Mutex(bcs_counters())
   let flights = FlightTable<BlobCache.Blob>()
   let queue: WriteQueue
   /// The writer: a serial queue, which gets a thread of its own.
@@ -83,6 +85,7 @@ final class Store: Sendable {
       let status = unsafe bcs_flush(store)
       if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
     }
+    keepCounted()
     handle.shut()
     if isTemporary {
       do {
