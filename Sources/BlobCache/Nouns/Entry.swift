@@ -58,3 +58,13 @@ extension BlobCache.Entry.Location: CustomStringConvertible {
   /// `index` or `file`.
   public var description: String { isFile ? "file" : "index" }
 }
+
+extension BlobCache.Entry: CustomStringConvertible {
+  /// Key, size, place, lifetime, attributes' names and digest.
+  public var description: String {
+    var text = "Entry(\(key.summary), \(size) bytes, \(location), \(lifetime)"
+    if isExpired { text += ", expired" }
+    if !attributes.isEmpty { text += ", attributes \(attributes)" }
+    return text + ", sha256:\(digest))"
+  }
+}
