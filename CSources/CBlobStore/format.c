@@ -48,6 +48,13 @@ static bcs_status check_link(const char *directory) {
   return BCS_OK;
 }
 
+static bcs_status read_format(bcs_store *store, char *text, size_t capacity) {
+  char shown[4300];
+  size_t count;
+  bcsi_join(store->info.path, "FORMAT", shown, sizeof shown);
+  return bcsi_read_text(store->root_fd, "FORMAT", shown, text, capacity, &count);
+}
+
 static bcs_status foreign_contents(bcs_store *store, bool *has_format, bool *foreign, char *name, size_t capacity) {
   *has_format = *foreign = false;
   int fd = openat(store->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -78,7 +85,7 @@ static bcs_status foreign_contents(bcs_store *store, bool *has_format, bool *for
 
 bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
   if (strlen(directory) == 0 || strlen(directory) >= 3800)
-    return bcsi_fail(BCS_INVALID, 0, "open", directory, "a directory's path has 1 to 3,799 bytes");
+    return bcsi_fail(BCS_PATH_TOO_LONG, 0, "open", directory, "the path of a cache has 1 to 3,799 bytes");
   snprintf(store->info.path, sizeof store->info.path, "%s", directory);
   bcs_status status = check_link(directory);
   if (status != BCS_OK) return status;
@@ -158,7 +165,11 @@ static bcs_status open_lock(bcs_store *store, bool create) {
   if (store->lock_fd < 0) return fail(store, errno, "open", "LOCK");
   struct stat st;
   if (fstat(store->lock_fd, &st) != 0) return fail(store, errno, "stat", "LOCK");
-  if (!S_ISREG(st.st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", "LOCK", "it is not a regular file");
+  if (!S_ISREG(st.st_mode)) {
+    char shown[4300];
+    bcsi_join(store->info.path, "LOCK", shown, sizeof shown);
+    return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", shown, "it is not a regular file");
+  }
   if (!store->options.read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
       fchmod(store->lock_fd, store->file_mode) != 0)
     return fail(store, errno, "chmod", "LOCK");
@@ -274,8 +285,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
  * nobody begins to write while it scans, and is refused when somebody already may. */
 static bcs_status open_read_only(bcs_store *store) {
   char text[256], path[4300];
-  size_t count;
-  bcs_status status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+  bcs_status status = read_format(store, text, sizeof text);
   if (status == BCS_NOT_FOUND) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
   bcs_durability durability;
   if (status == BCS_OK) status = parse_format(store, text, &durability);
@@ -331,10 +341,9 @@ bcs_status bcsi_layout_create(bcs_store *store) {
     return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, cause);
   }
   char text[256];
-  size_t count;
   bcs_durability recorded = BCS_CHECKPOINTED;
   if (has_format) { /* looked at before anything is locked or made: a directory of another version stays untouched */
-    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+    status = read_format(store, text, sizeof text);
     if (status == BCS_OK) status = parse_format(store, text, &recorded);
     if (status != BCS_OK) return status;
   } else if (!store->options.create) {
@@ -347,7 +356,7 @@ bcs_status bcsi_layout_create(bcs_store *store) {
 
   status = foreign_contents(store, &has_format, &foreign, name, sizeof name); /* again, under the lock */
   if (status == BCS_OK && has_format) {
-    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+    status = read_format(store, text, sizeof text);
     if (status == BCS_OK) status = parse_format(store, text, &recorded);
   }
   if (status != BCS_OK) return status;

@@ -97,9 +97,9 @@ bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *s
   return BCS_OK;
 }
 
-bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capacity, size_t *got) {
+bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got) {
   int fd = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return bcsi_fail_errno(errno, "open", name);
+  if (fd < 0) return bcsi_fail_errno(errno, "open", shown);
   size_t total = 0;
   while (total < capacity - 1) {
     ssize_t n = read(fd, out + total, capacity - 1 - total);
@@ -107,7 +107,7 @@ bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capaci
     if (n < 0) {
       int code = errno;
       close(fd);
-      return bcsi_fail_errno(code, "read", name);
+      return bcsi_fail_errno(code, "read", shown);
     }
     if (n == 0) break;
     total += (size_t)n;

@@ -54,9 +54,11 @@ bcs_status bcs_status_of_errno(int code) {
     case EMFILE: case ENFILE: return BCS_NO_DESCRIPTORS;
     case ENOMEM: return BCS_NO_MEMORY;
     case EACCES: case EPERM: return BCS_PERMISSION;
-    case EROFS: return BCS_READ_ONLY;
+    case EROFS: return BCS_READ_ONLY_FS;
     case ELOOP: return BCS_SYMLINK;
     case ENOTDIR: return BCS_NOT_DIRECTORY;
+    case EISDIR: return BCS_IS_DIRECTORY;
+    case ENAMETOOLONG: return BCS_PATH_TOO_LONG;
     case ENOENT: return BCS_NOT_FOUND;
     default: return BCS_IO;
   }

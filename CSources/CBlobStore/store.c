@@ -56,17 +56,17 @@ static bool is_forked(const bcs_store *store) {
 /* ---- calls */
 
 bcs_status bcsi_call_enter(bcs_store *store) {
-  if (is_forked(store)) return bcsi_fail(BCS_FORKED, 0, "call", store->info.path, NULL);
+  if (is_forked(store)) return bcsi_fail(BCS_FORKED, 0, NULL, store->info.path, NULL);
   atomic_fetch_add(&store->calls, 1);
   if (!atomic_load(&store->shut)) return BCS_OK;
   atomic_fetch_sub(&store->calls, 1);
-  return bcsi_fail(BCS_CLOSED, 0, "call", store->info.path, NULL);
+  return bcsi_fail(BCS_CLOSED, 0, NULL, store->info.path, NULL);
 }
 
 void bcsi_call_leave(bcs_store *store) { atomic_fetch_sub(&store->calls, 1); }
 
 bcs_status bcsi_key_hash(const void *key, size_t count, uint8_t out[BCS_HASH_SIZE]) {
-  if (count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, "key", NULL, NULL);
+  if (count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, NULL, NULL, NULL);
   uint8_t digest[BCS_DIGEST_SIZE];
   bcs_status status = bcs_digest(key, count, digest);
   if (status == BCS_OK) memcpy(out, digest, BCS_HASH_SIZE);

@@ -75,7 +75,8 @@ private let hello = Array("hello\n".utf8)
       run
         == failed(
           2,
-          "cannot open '\(playground.cache)': The file or directory does not exist. "
+          "cannot open '\(playground.cache)': The file or directory does not exist; "
+            + "check the path. "
             + "(No such file or directory)"))
     #expect(!FileManager.default.fileExists(atPath: playground.cache))
   }

@@ -36,17 +36,22 @@
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
   X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \
-  X(BCS_SYMLINK, "a symbolic link stands where a folder or file of the store should be")                         \
+  X(BCS_SYMLINK, "a symbolic link stands in the way; none is followed")                                          \
+  X(BCS_SOURCE_LINK, "the file to store is a symbolic link")                                                     \
+  X(BCS_SOURCE_KIND, "what is to be stored is not a regular file")                                               \
   X(BCS_NOT_OURS, "the directory belongs to somebody else or others may write in it")                            \
   X(BCS_NOT_DIRECTORY, "a file stands where a folder should be")                                                 \
+  X(BCS_IS_DIRECTORY, "a folder stands where a file should be")                                                  \
+  X(BCS_PATH_TOO_LONG, "a path or a name in it is too long")                                                     \
   X(BCS_OTHER_NAMESPACE, "a process of another pid namespace uses the directory")                                \
   X(BCS_IN_USE, "a live process uses the directory, and this read-only open cannot register beside it")          \
   X(BCS_READ_ONLY, "the store was opened for reading only")                                                      \
+  X(BCS_READ_ONLY_FS, "the file system is read-only")                                                            \
   X(BCS_NO_SPACE, "no space is left")                                                                            \
   X(BCS_NO_DESCRIPTORS, "no file descriptor is left")                                                            \
   X(BCS_NO_MEMORY, "no memory is left")                                                                          \
   X(BCS_PERMISSION, "permission was denied")                                                                     \
-  X(BCS_NOT_FOUND, "the directory does not exist")                                                               \
+  X(BCS_NOT_FOUND, "the file or directory does not exist")                                                       \
   X(BCS_IO, "an input or output operation failed")                                                               \
   X(BCS_CORRUPT, "the index is damaged")                                                                         \
   X(BCS_INDEX, "the index refused an operation")                                                                 \
@@ -64,7 +69,8 @@ const char *bcs_status_text(bcs_status status);
 bcs_status bcs_status_of_errno(int code);
 
 /* Where and why the last failing call of this thread failed. Filled for every status but BCS_OK and BCS_MISS. Fixed
- * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. */
+ * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. `operation` is the
+ * step that failed, and empty where the call failed before its first step: the caller knows what it had asked for. */
 typedef struct bcs_error {
   bcs_status status;
   int code;

@@ -62,7 +62,9 @@ final class Store: Sendable {
     if configuration.durability != .asRecorded,
       configuration.durability != handle.info.durability
     {
-      throw BlobCache.Error(BCS_DURABILITY, operation: "open", path: handle.info.path)
+      throw BlobCache.Error(
+        BCS_DURABILITY, operation: "open", path: handle.info.path,
+        cause: "it is \(handle.info.durability), and open so in this process")
     }
     if isReadOnly && !configuration.readOnly {
       throw BlobCache.Error(
