@@ -90,8 +90,10 @@ extension BlobCache {
     // Known before the first byte is asked for.
     try checkOpen("store")
     let spec = try spec(key, lifetime, attributes)
-    if isReadOnly { throw Error(.readOnly, operation: "store", message: Self.readOnlyAdvice) }
-    guard key.byteCount <= Key.maximumByteCount else { throw Self.keyTooLong }
+    if isReadOnly {
+      throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
+    }
+    try key.checkLength("store")
 
     var body = Body(staged: StagedBody(store: store, fallsBackToMemory: false))
     do {
