@@ -10,6 +10,7 @@ internal import CBlobStore
   let identity: StoreIdentity
 
   init(directory: String, configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    try configuration.checkModes(for: directory)
     var options = unsafe bcs_options()
     switch configuration.durability.form {
     case .checkpointed: unsafe options.durability = BCS_CHECKPOINTED
