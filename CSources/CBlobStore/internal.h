@@ -51,8 +51,6 @@ bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);
 bcs_status bcsi_check_file_system(int fd, int64_t type, bool allow_network, const char *shown);
 bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *shown);
 bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got);
-bcs_status bcsi_replace_file(int parent, const char *name, const char *temporary, const void *bytes, size_t count,
-                             mode_t mode, bool sync, const char *shown);
 void bcsi_join(const char *directory, const char *name, char *out, size_t capacity);
 
 /* ---- lock.c: open-file-description locks on bytes of LOCK, fcntl(2) "Open file description locks" */

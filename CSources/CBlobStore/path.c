@@ -117,19 +117,3 @@ bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char 
   *got = total;
   return BCS_OK;
 }
-
-bcs_status bcsi_replace_file(int parent, const char *name, const char *temporary, const void *bytes, size_t count,
-                             mode_t mode, bool sync, const char *shown) {
-  if (unlinkat(parent, temporary, 0) != 0 && errno != ENOENT) return bcsi_fail_errno(errno, "unlink", shown);
-  int fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-  if (fd < 0) return bcsi_fail_errno(errno, "create", shown);
-  bcs_status status = bcsi_write_all(fd, bytes, count, shown);
-  if (status == BCS_OK && fchmod(fd, mode) != 0) status = bcsi_fail_errno(errno, "chmod", shown);
-  if (status == BCS_OK && sync && fsync(fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
-  if (close(fd) != 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "close", shown);
-  if (status == BCS_OK && renameat(parent, temporary, parent, name) != 0)
-    status = bcsi_fail_errno(errno, "rename", shown);
-  if (status == BCS_OK && sync && fsync(parent) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
-  if (status != BCS_OK) (void)unlinkat(parent, temporary, 0); /* the error above is the one to tell */
-  return status;
-}

@@ -32,7 +32,7 @@
   X(BCS_INVALID, "an argument is out of range")                                                                  \
   X(BCS_KEY_TOO_LONG, "a key is longer than 65,536 bytes")                                                       \
   X(BCS_ATTRIBUTES_TOO_LARGE, "attributes are larger than 65,536 bytes")                                         \
-  X(BCS_NOT_A_CACHE, "the directory holds something else")                                                       \
+  X(BCS_NOT_A_CACHE, "the directory is no cache")                                                                \
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
   X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \

@@ -52,7 +52,8 @@ extension BlobCache.Error {
     case BCS_NOT_A_CACHE:
       (
         .notACache,
-        "The directory holds something else and was left alone; name an empty or absent one."
+        "The directory is no cache, and was left alone; name an empty or absent one, or put back the"
+          + " file FORMAT of one that was."
       )
     case BCS_VERSION:
       (
