@@ -243,7 +243,8 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
 bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only) {
   bcs_status status = bcsi_call_enter(store);
   if (status == BCS_OK) {
-    status = bcsi_writer_lock(store, try_only);
+    status = bcsi_check_place(store);
+    if (status == BCS_OK) status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
       status = commit_locked(store, writes, count);
       bcsi_writer_unlock(store);

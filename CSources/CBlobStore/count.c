@@ -75,6 +75,11 @@ bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
   if (status == BCS_OK) status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
   bcsi_reader *reader;
+  status = bcsi_check_place(store);
+  if (status != BCS_OK) {
+    bcsi_call_leave(store);
+    return status;
+  }
   status = bcsi_reader_enter(store, &reader);
   if (status == BCS_OK) {
     MDB_stat stat_of;

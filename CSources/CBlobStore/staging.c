@@ -40,6 +40,8 @@ bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "stage", store->info.path, NULL);
     goto done;
   }
+  status = bcsi_check_place(store);
+  if (status != BCS_OK) goto done;
   stage = calloc(1, sizeof *stage);
   if (!stage) {
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "stage", store->info.path, NULL);

@@ -73,6 +73,24 @@ bcs_status bcsi_key_hash(const void *key, size_t count, uint8_t out[BCS_HASH_SIZ
   return status;
 }
 
+bcs_status bcsi_check_place(const bcs_store *store) {
+  struct stat st;
+  if (stat(store->info.path, &st) == 0) {
+    if ((uint64_t)st.st_dev == store->info.device && (uint64_t)st.st_ino == store->info.inode) return BCS_OK;
+  } else if (errno != ENOENT && errno != ENOTDIR) {
+    return BCS_OK; /* a folder on the way cannot be searched any more: that tells nothing about this one */
+  }
+  return bcsi_fail(BCS_GONE, 0, NULL, store->info.path, NULL);
+}
+
+bcs_status bcs_check_place(bcs_store *store) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = bcsi_check_place(store);
+  bcsi_call_leave(store);
+  return status;
+}
+
 /* ---- open and close */
 
 static void release(bcs_store *store) {
@@ -165,7 +183,7 @@ bcs_status bcs_flush(bcs_store *store) {
   if (status != BCS_OK) return status;
   if (store->options.read_only) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "flush", store->info.path, NULL);
-  } else {
+  } else if ((status = bcsi_check_place(store)) == BCS_OK) {
     /* One call for blob files, folders and index together: 30 µs a file against some 200 for a sync each. */
     int code = bcsi_fault("flush");
     if (code == 0 && syncfs(store->root_fd) != 0) code = errno;

@@ -43,6 +43,7 @@
   X(BCS_NOT_DIRECTORY, "a file stands where a folder should be")                                                 \
   X(BCS_IS_DIRECTORY, "a folder stands where a file should be")                                                  \
   X(BCS_PATH_TOO_LONG, "a path or a name in it is too long")                                                     \
+  X(BCS_GONE, "the directory was removed or renamed since it was opened")                                        \
   X(BCS_OTHER_NAMESPACE, "a process of another pid namespace uses the directory")                                \
   X(BCS_IN_USE, "a live process uses the directory, and this read-only open cannot register beside it")          \
   X(BCS_READ_ONLY, "the store was opened for reading only")                                                      \
@@ -133,6 +134,10 @@ void bcs_get_info(const bcs_store *store, bcs_info *out);
 
 /* Device and inode of a directory, for the caller's registry; BCS_NOT_FOUND when absent. */
 bcs_status bcs_identify(const char *directory, uint64_t *device, uint64_t *inode);
+
+/* BCS_GONE when the directory was removed or renamed since it was opened. Everything that writes or walks begins with
+ * it; lookups do not, since it costs as much as they do: they go on finding what they still can. */
+bcs_status bcs_check_place(bcs_store *store);
 
 /* Makes everything that has been committed reach the disk. Blocks. */
 bcs_status bcs_flush(bcs_store *store);

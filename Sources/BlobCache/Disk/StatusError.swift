@@ -101,6 +101,12 @@ extension BlobCache.Error {
         "A process of another pid namespace uses the directory; share the namespace, or use one"
           + " directory for each container."
       )
+    case BCS_GONE:
+      (
+        .notFound,
+        "The directory was removed or renamed while it was open; close it in this process, and open"
+          + " it again."
+      )
     case BCS_IN_USE:
       (
         .busy,

@@ -70,6 +70,8 @@ extension Store {
     repair: Bool, progress: @escaping (Int, Int) -> Void
   ) throws(BlobCache.Error) -> bcs_check_report {
     var report = bcs_check_report()
+    let place = unsafe bcs_check_place(handle.pointer)
+    guard place == BCS_OK else { throw place.lastError("verify") }
     var call = Progress(call: progress)
     let status = try unsafe handle.use("verify") { store throws(BlobCache.Error) in
       unsafe withUnsafeMutablePointer(to: &call) { call in

@@ -59,6 +59,8 @@ final class Store: Sendable {
 
   /// Whether a second instance with this configuration may share the store.
   func accept(_ configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    let status = unsafe bcs_check_place(handle.pointer)
+    if status != BCS_OK { throw status.lastError("open") }
     if configuration.durability != .asRecorded,
       configuration.durability != handle.info.durability
     {
