@@ -99,6 +99,16 @@ static bcs_status look_around(bcs_store *store, contents *out) {
   return BCS_OK;
 }
 
+/* The modes of a cache that is there: the directory's and FORMAT's. What a group may write counts only where both say
+ * so and one user made both: then it was configured, and is no accident of chmod. */
+static void take_recorded_modes(bcs_store *store, const struct stat *root) {
+  struct stat format;
+  if (fstatat(store->root_fd, "FORMAT", &format, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(format.st_mode)) return;
+  bool shared = (root->st_mode & format.st_mode & S_IWGRP) && root->st_uid == format.st_uid;
+  store->directory_mode = (root->st_mode & (mode_t)(S_ISGID | 0755 | (shared ? S_IWGRP : 0))) | 0700;
+  store->file_mode = (format.st_mode & (mode_t)(0644 | (shared ? S_IWGRP : 0))) | 0600;
+}
+
 bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
   if (strlen(directory) == 0 || strlen(directory) >= 3800)
     return bcsi_fail(BCS_PATH_TOO_LONG, 0, "open", directory, "the path of a cache has 1 to 3,799 bytes");
@@ -134,6 +144,7 @@ bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
   if (fstat(fd, &st) != 0) return fail(store, errno, "stat", "");
   store->info.device = (uint64_t)st.st_dev;
   store->info.inode = (uint64_t)st.st_ino;
+  if (store->options.recorded_modes) take_recorded_modes(store, &st);
   /* Reading in another's directory is allowed to whom the modes allow it; working in it is not. */
   if (!store->options.read_only) status = bcsi_check_folder(fd, store->directory_mode, store->info.path);
   if (status == BCS_OK)

@@ -106,6 +106,7 @@ typedef struct bcs_options {
   bool allow_network_fs;
   uint32_t directory_mode;       /* 0 means 0700 */
   uint32_t file_mode;            /* 0 means 0600 */
+  bool recorded_modes;           /* of a cache that is there: its own modes in place of the two above */
   uint32_t inline_threshold;     /* bodies up to this many bytes stand in the index; 0 means the measured default */
   uint64_t initial_map_size;     /* address space for the index; grows by doubling when full. 0 means the default */
   const char *boot_id;           /* tests only; NULL: the kernel's */

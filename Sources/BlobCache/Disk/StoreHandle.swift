@@ -25,6 +25,7 @@ internal import CBlobStore
     unsafe options.read_only = configuration.readOnly
     unsafe options.create = configuration.createsDirectory && !configuration.readOnly
     unsafe options.allow_network_fs = configuration.allowsNetworkFileSystem
+    unsafe options.recorded_modes = configuration.usesRecordedModes
     unsafe options.directory_mode = configuration.directoryMode
     unsafe options.file_mode = configuration.fileMode
     unsafe options.inline_threshold = configuration.inlineThreshold

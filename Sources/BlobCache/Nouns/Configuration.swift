@@ -49,6 +49,8 @@ extension BlobCache {
     package var inlineThreshold: UInt32 = 0
     /// Address space for the index at first; 0: the default.
     package var initialMapSize: UInt64 = 0
+    /// The modes of a directory that is there hold in place of those above.
+    package var usesRecordedModes = false
     /// In place of the kernel's boot id, for tests.
     package var bootID: String?
     /// In place of what statfs(2) says, for tests; 0: what it says.
