@@ -52,7 +52,8 @@ extension Verb {
         --limit N        the first N
         --json           one object a line
 
-      READS ends at 63+. Control characters and what is not UTF-8 are written as escapes.
+      READS ends at 63+. Control characters and what is not UTF-8 are written as escapes. On a
+      terminal, the middle of a key that does not fit is left out.
       """
     case .show:
       """
