@@ -264,7 +264,8 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   bcs_store *store = b->store;
   bcsi_record old, made;
   if (!bcsi_record_decode(write->record, write->record_count, &made))
-    return fail_write(write, bcsi_fail(BCS_INVALID, 0, "store", NULL, NULL));
+    return fail_write(
+        write, bcsi_fail(BCS_INVALID, 0, "store", b->store->info.path, "the prepared record cannot be read"));
   bcs_status fits = check_limit(b, &made.view);
   if (fits != BCS_OK) return fail_write(write, fits);
   MDB_val key = {BCS_HASH_SIZE, write->key_hash}, value;
@@ -394,7 +395,8 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
     return 0;
   }
   if (!bcsi_record_decode(write->record, write->record_count, &wish))
-    return fail_write(write, bcsi_fail(BCS_INVALID, 0, "renew", NULL, NULL));
+    return fail_write(
+        write, bcsi_fail(BCS_INVALID, 0, "renew", b->store->info.path, "the prepared record cannot be read"));
   const uint8_t *attributes = write->has_attributes ? wish.view.attributes : old.view.attributes;
   size_t attributes_count = write->has_attributes ? wish.view.attributes_count : old.view.attributes_count;
   const uint8_t *tags = write->has_tags ? wish.view.tags : old.view.tags;
@@ -403,7 +405,7 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   size_t variable_count = old.view.key_count + attributes_count + tags_count;
   size_t count = BCSI_RECORD_HEAD + variable_count + body_count;
   uint8_t *made = malloc(count);
-  if (!made) return fail_write(write, bcsi_fail(BCS_NO_MEMORY, ENOMEM, "renew", NULL, NULL));
+  if (!made) return fail_write(write, bcsi_fail(BCS_NO_MEMORY, ENOMEM, "renew", b->store->info.path, NULL));
   bcs_record head = old.view;
   head.lifetime = wish.view.lifetime;
   head.written_ms = wish.view.written_ms;

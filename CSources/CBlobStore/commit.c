@@ -302,7 +302,8 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
 bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only) {
   bcs_status status = bcsi_call_enter(store);
   if (status == BCS_OK) {
-    status = bcsi_writer_lock(store, try_only);
+    status = bcsi_check_place(store);
+    if (status == BCS_OK) status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
       status = commit_locked(store, writes, count, NULL, NULL);
       bcsi_writer_unlock(store);

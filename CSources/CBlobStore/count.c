@@ -7,9 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-void bcs_count(bcs_store *store, bcs_counters *out) {
+bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   memset(out, 0, sizeof *out);
-  if (bcsi_call_enter(store) != BCS_OK) return;
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
   bcsi_totals totals;
   bcsi_slots_totals(store, &totals);
   out->entries = totals.entries;
@@ -23,6 +24,7 @@ void bcs_count(bcs_store *store, bcs_counters *out) {
   }
   bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses);
   bcsi_call_leave(store);
+  return BCS_OK;
 }
 
 static uint64_t allocated_at(int parent, const char *name) {
@@ -71,10 +73,15 @@ static uint64_t free_pages(MDB_txn *txn) {
 }
 
 bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
-  bcs_count(store, out);
-  bcs_status status = bcsi_call_enter(store);
+  bcs_status status = bcs_count(store, out);
+  if (status == BCS_OK) status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
   bcsi_reader *reader;
+  status = bcsi_check_place(store);
+  if (status != BCS_OK) {
+    bcsi_call_leave(store);
+    return status;
+  }
   status = bcsi_reader_enter(store, &reader);
   if (status == BCS_OK) {
     MDB_stat stat_of;

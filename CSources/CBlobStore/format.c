@@ -1,7 +1,9 @@
 /* The directory: its folders, FORMAT, LOCK, and what may stand where.
  *
- * FORMAT is text:  "blobcache 1\n" "durability checkpointed\n" (or durable). It is written last when a directory is
- * made, by rename, so a directory with FORMAT is whole, and one without it that holds only our names was being made.
+ * FORMAT is text:  "blobcache 1\n" "durability checkpointed\n" (or durable). A directory is made between two moments:
+ * FORMAT.new is the first name in it, and becomes FORMAT as the last step, by rename. So one with FORMAT is whole, one
+ * with FORMAT.new alone was being made, and one with neither is a cache only if it is empty: what has lost its FORMAT
+ * is refused, since nobody knows any more what it promised.
  * LOCK's bytes 0..4 are only ever locked (lock.c); from byte 64 on stands who uses it: 8 bytes "BCUSERS1", the boot id
  * (40 bytes, zero-padded text), the pid namespace (8 bytes). Whoever is alone writes it, everybody else compares. */
 #include "internal.h"
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 static const char *const our_names[] = {"FORMAT", "FORMAT.new", "LOCK", "index", "slots", "blobs", "staging",
-                                        "quarantine", "lost+found"};
+                                        "quarantine"};
 
 struct users {
   char magic[8];
@@ -48,8 +50,22 @@ static bcs_status check_link(const char *directory) {
   return BCS_OK;
 }
 
-static bcs_status foreign_contents(bcs_store *store, bool *has_format, bool *foreign, char *name, size_t capacity) {
-  *has_format = *foreign = false;
+static bcs_status read_format(bcs_store *store, char *text, size_t capacity) {
+  char shown[4300];
+  size_t count;
+  bcsi_join(store->info.path, "FORMAT", shown, sizeof shown);
+  return bcsi_read_text(store->root_fd, "FORMAT", shown, text, capacity, &count);
+}
+
+typedef struct contents {
+  bool has_format;
+  bool begun;      /* FORMAT.new: it is being made, or whoever did so has died */
+  bool is_foreign; /* not a cache, and not to become one, for what `name` names */
+  char name[104];
+} contents;
+
+static bcs_status look_around(bcs_store *store, contents *out) {
+  memset(out, 0, sizeof *out);
   int fd = openat(store->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail(store, errno, "list", "");
   DIR *folder = fdopendir(fd);
@@ -58,27 +74,44 @@ static bcs_status foreign_contents(bcs_store *store, bool *has_format, bool *for
     close(fd);
     return fail(store, code, "list", "");
   }
+  char ours_name[sizeof out->name] = "", other_name[sizeof out->name] = "";
   struct dirent *item;
   while ((errno = 0, item = readdir(folder)) != NULL) {
     const char *found = item->d_name;
-    if (strcmp(found, ".") == 0 || strcmp(found, "..") == 0) continue;
-    if (strcmp(found, "FORMAT") == 0) *has_format = true;
+    if (strcmp(found, ".") == 0 || strcmp(found, "..") == 0 || strcmp(found, "lost+found") == 0) continue;
     bool ours = false;
     for (size_t i = 0; i < sizeof our_names / sizeof *our_names; i++)
       if (strcmp(found, our_names[i]) == 0) ours = true;
-    if (!ours && !*foreign) {
-      *foreign = true;
-      snprintf(name, capacity, "%.100s", found);
-    }
+    snprintf(ours ? ours_name : other_name, sizeof ours_name, "%.100s", found);
   }
   int code = errno;
   closedir(folder);
-  return code == 0 ? BCS_OK : fail(store, code, "list", "");
+  if (code != 0) return fail(store, code, "list", "");
+  /* Not from the list, which may show neither name of a file that is renamed meanwhile; and in this order, since the
+   * first becomes the second. */
+  struct stat st;
+  out->begun = fstatat(store->root_fd, "FORMAT.new", &st, AT_SYMLINK_NOFOLLOW) == 0;
+  out->has_format = fstatat(store->root_fd, "FORMAT", &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (out->has_format) return BCS_OK;
+  const char *name = other_name[0] ? other_name : out->begun ? "" : ours_name;
+  out->is_foreign = name[0] != 0;
+  memcpy(out->name, name, strlen(name) + 1);
+  return BCS_OK;
+}
+
+/* The modes of a cache that is there: the directory's and FORMAT's. What a group may write counts only where both say
+ * so and one user made both: then it was configured, and is no accident of chmod. */
+static void take_recorded_modes(bcs_store *store, const struct stat *root) {
+  struct stat format;
+  if (fstatat(store->root_fd, "FORMAT", &format, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(format.st_mode)) return;
+  bool shared = (root->st_mode & format.st_mode & S_IWGRP) && root->st_uid == format.st_uid;
+  store->directory_mode = (root->st_mode & (mode_t)(S_ISGID | 0755 | (shared ? S_IWGRP : 0))) | 0700;
+  store->file_mode = (format.st_mode & (mode_t)(0644 | (shared ? S_IWGRP : 0))) | 0600;
 }
 
 bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
   if (strlen(directory) == 0 || strlen(directory) >= 3800)
-    return bcsi_fail(BCS_INVALID, 0, "open", directory, "a directory's path has 1 to 3,799 bytes");
+    return bcsi_fail(BCS_PATH_TOO_LONG, 0, "open", directory, "the path of a cache has 1 to 3,799 bytes");
   snprintf(store->info.path, sizeof store->info.path, "%s", directory);
   bcs_status status = check_link(directory);
   if (status != BCS_OK) return status;
@@ -111,6 +144,7 @@ bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
   if (fstat(fd, &st) != 0) return fail(store, errno, "stat", "");
   store->info.device = (uint64_t)st.st_dev;
   store->info.inode = (uint64_t)st.st_ino;
+  if (store->options.recorded_modes) take_recorded_modes(store, &st);
   /* Reading in another's directory is allowed to whom the modes allow it; working in it is not. */
   if (!store->options.read_only) status = bcsi_check_folder(fd, store->directory_mode, store->info.path);
   if (status == BCS_OK)
@@ -139,14 +173,39 @@ static bcs_status parse_format(bcs_store *store, const char *text, bcs_durabilit
   return BCS_OK;
 }
 
+static bcs_status open_new_format(bcs_store *store, int *out) {
+  *out = openat(store->root_fd, "FORMAT.new", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                store->file_mode);
+  return *out >= 0 ? BCS_OK : fail(store, errno, "create", "FORMAT.new");
+}
+
+/* The first step of making a directory. */
+static bcs_status begin_format(bcs_store *store) {
+  int fd;
+  bcs_status status = open_new_format(store, &fd);
+  if (status == BCS_OK) close(fd);
+  return status;
+}
+
+/* The last step. Nobody else writes FORMAT.new, under the lock; it stays where this fails, for the next open. */
 static bcs_status write_format(bcs_store *store) {
-  char text[64];
+  char text[64], shown[4300];
   int count = snprintf(text, sizeof text, "blobcache 1\ndurability %s\n", store->durable ? "durable" : "checkpointed");
-  char shown[4300];
   bcsi_join(store->info.path, "FORMAT", shown, sizeof shown);
   int code = bcsi_fault("format");
   if (code != 0) return bcsi_fail_errno(code, "write", shown);
-  return bcsi_replace_file(store->root_fd, "FORMAT", "FORMAT.new", text, (size_t)count, store->file_mode, true, shown);
+  int fd;
+  bcs_status status = open_new_format(store, &fd);
+  if (status != BCS_OK) return status;
+  if (ftruncate(fd, 0) != 0) status = bcsi_fail_errno(errno, "truncate", shown);
+  if (status == BCS_OK) status = bcsi_write_all(fd, text, (size_t)count, shown);
+  if (status == BCS_OK && fchmod(fd, store->file_mode) != 0) status = bcsi_fail_errno(errno, "chmod", shown);
+  if (status == BCS_OK && fsync(fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
+  if (close(fd) != 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "close", shown);
+  if (status == BCS_OK && renameat(store->root_fd, "FORMAT.new", store->root_fd, "FORMAT") != 0)
+    status = bcsi_fail_errno(errno, "rename", shown);
+  if (status == BCS_OK && fsync(store->root_fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
+  return status;
 }
 
 /* ---- LOCK */
@@ -158,7 +217,11 @@ static bcs_status open_lock(bcs_store *store, bool create) {
   if (store->lock_fd < 0) return fail(store, errno, "open", "LOCK");
   struct stat st;
   if (fstat(store->lock_fd, &st) != 0) return fail(store, errno, "stat", "LOCK");
-  if (!S_ISREG(st.st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", "LOCK", "it is not a regular file");
+  if (!S_ISREG(st.st_mode)) {
+    char shown[4300];
+    bcsi_join(store->info.path, "LOCK", shown, sizeof shown);
+    return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", shown, "it is not a regular file");
+  }
   if (!store->options.read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
       fchmod(store->lock_fd, store->file_mode) != 0)
     return fail(store, errno, "chmod", "LOCK");
@@ -274,8 +337,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
  * nobody begins to write while it scans, and is refused when somebody already may. */
 static bcs_status open_read_only(bcs_store *store) {
   char text[256], path[4300];
-  size_t count;
-  bcs_status status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+  bcs_status status = read_format(store, text, sizeof text);
   if (status == BCS_NOT_FOUND) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
   bcs_durability durability;
   if (status == BCS_OK) status = parse_format(store, text, &durability);
@@ -322,32 +384,37 @@ bcs_status bcsi_layout_create(bcs_store *store) {
     if (status == BCS_OK && !store->info.unlocked) bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
     return status;
   }
-  bool has_format, foreign;
-  char name[104], cause[160];
-  bcs_status status = foreign_contents(store, &has_format, &foreign, name, sizeof name);
+  contents there;
+  char cause[200];
+  bcs_status status = look_around(store, &there);
   if (status != BCS_OK) return status;
-  if (!has_format && foreign) {
-    snprintf(cause, sizeof cause, "it has no FORMAT, and holds \"%s\"; name an empty directory", name);
+  if (there.is_foreign) {
+    snprintf(cause, sizeof cause, "it has no FORMAT, and holds \"%s\"", there.name);
     return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, cause);
   }
   char text[256];
-  size_t count;
   bcs_durability recorded = BCS_CHECKPOINTED;
-  if (has_format) { /* looked at before anything is locked or made: a directory of another version stays untouched */
-    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+  if (there.has_format) { /* looked at before anything is locked or made: a directory of another version stays untouched */
+    status = read_format(store, text, sizeof text);
     if (status == BCS_OK) status = parse_format(store, text, &recorded);
     if (status != BCS_OK) return status;
   } else if (!store->options.create) {
     return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
+  } else {
+    status = begin_format(store);
+    if (status != BCS_OK) return status;
   }
   status = open_lock(store, true);
   if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_OPEN, true, true, store->info.path);
   if (status != BCS_OK) return status;
   bool alone = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, true, false, store->info.path) == BCS_OK;
 
-  status = foreign_contents(store, &has_format, &foreign, name, sizeof name); /* again, under the lock */
+  status = look_around(store, &there); /* again, under the lock */
+  const bool has_format = there.has_format;
+  /* Somebody else was faster, and what we began is not needed. */
+  if (status == BCS_OK && has_format && there.begun) (void)unlinkat(store->root_fd, "FORMAT.new", 0);
   if (status == BCS_OK && has_format) {
-    status = bcsi_read_text(store->root_fd, "FORMAT", text, sizeof text, &count);
+    status = read_format(store, text, sizeof text);
     if (status == BCS_OK) status = parse_format(store, text, &recorded);
   }
   if (status != BCS_OK) return status;

@@ -43,14 +43,15 @@ bcs_status bcsi_digest_parts(const void *a, size_t a_count, const void *b, size_
 void bcsi_hex(const uint8_t *bytes, size_t count, char *out); /* writes 2 * count + 1 characters */
 bool bcsi_unhex(const char *text, size_t count, uint8_t *out);
 
+/* ---- sha256.c: cannot fail */
+void bcsi_sha256_parts(const void *a, size_t a_count, const void *b, size_t b_count, uint8_t out[BCS_DIGEST_SIZE]);
+
 /* ---- path.c: folders and files below the store's directory, never through a symbolic link */
 bcs_status bcsi_open_folder(int parent, const char *name, const char *shown, mode_t mode, bool create, int *out);
 bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);
 bcs_status bcsi_check_file_system(int fd, int64_t type, bool allow_network, const char *shown);
 bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *shown);
-bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capacity, size_t *got);
-bcs_status bcsi_replace_file(int parent, const char *name, const char *temporary, const void *bytes, size_t count,
-                             mode_t mode, bool sync, const char *shown);
+bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got);
 void bcsi_join(const char *directory, const char *name, char *out, size_t capacity);
 
 /* ---- lock.c: open-file-description locks on bytes of LOCK, fcntl(2) "Open file description locks" */
@@ -354,6 +355,7 @@ struct bcs_store {
 };
 enum { BCSI_MAX_LINES = 1 << 27 };
 extern _Atomic uint64_t bcsi_fork_epoch;
+bcs_status bcsi_check_place(const bcs_store *store); /* BCS_GONE: the directory was removed or renamed */
 bcs_status bcsi_call_enter(bcs_store *store);
 void bcsi_call_leave(bcs_store *store);
 bcs_status bcsi_key_hash(const void *key, size_t count, uint8_t out[BCS_HASH_SIZE]);

@@ -16,8 +16,10 @@ bcs_status bcs_list(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], const void 
   *done = false;
   if (store->fork_epoch != atomic_load(&bcsi_fork_epoch))
     return bcsi_fail(BCS_FORKED, 0, "list", store->info.path, NULL);
+  bcs_status status = bcs_check_place(store);
+  if (status != BCS_OK) return status;
   bcsi_reader *reader;
-  bcs_status status = bcsi_reader_enter(store, &reader);
+  status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
   MDB_cursor *rows;
   int rc = mdb_cursor_open(reader->txn, store->index.entries, &rows);

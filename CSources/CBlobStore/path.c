@@ -97,9 +97,9 @@ bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *s
   return BCS_OK;
 }
 
-bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capacity, size_t *got) {
+bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got) {
   int fd = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return bcsi_fail_errno(errno, "open", name);
+  if (fd < 0) return bcsi_fail_errno(errno, "open", shown);
   size_t total = 0;
   while (total < capacity - 1) {
     ssize_t n = read(fd, out + total, capacity - 1 - total);
@@ -107,7 +107,7 @@ bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capaci
     if (n < 0) {
       int code = errno;
       close(fd);
-      return bcsi_fail_errno(code, "read", name);
+      return bcsi_fail_errno(code, "read", shown);
     }
     if (n == 0) break;
     total += (size_t)n;
@@ -116,20 +116,4 @@ bcs_status bcsi_read_text(int parent, const char *name, char *out, size_t capaci
   out[total] = 0;
   *got = total;
   return BCS_OK;
-}
-
-bcs_status bcsi_replace_file(int parent, const char *name, const char *temporary, const void *bytes, size_t count,
-                             mode_t mode, bool sync, const char *shown) {
-  if (unlinkat(parent, temporary, 0) != 0 && errno != ENOENT) return bcsi_fail_errno(errno, "unlink", shown);
-  int fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-  if (fd < 0) return bcsi_fail_errno(errno, "create", shown);
-  bcs_status status = bcsi_write_all(fd, bytes, count, shown);
-  if (status == BCS_OK && fchmod(fd, mode) != 0) status = bcsi_fail_errno(errno, "chmod", shown);
-  if (status == BCS_OK && sync && fsync(fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
-  if (close(fd) != 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "close", shown);
-  if (status == BCS_OK && renameat(parent, temporary, parent, name) != 0)
-    status = bcsi_fail_errno(errno, "rename", shown);
-  if (status == BCS_OK && sync && fsync(parent) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
-  if (status != BCS_OK) (void)unlinkat(parent, temporary, 0); /* the error above is the one to tell */
-  return status;
 }

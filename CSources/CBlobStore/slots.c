@@ -104,6 +104,12 @@ static bcs_status fail(bcs_store *store, int code, const char *operation) {
   return bcsi_fail_errno(code, operation, path);
 }
 
+static bcs_status refuse(bcs_store *store, bcs_status status, const char *operation, const char *cause) {
+  char path[4200];
+  bcsi_join(store->info.path, "slots", path, sizeof path);
+  return bcsi_fail(status, 0, operation, path, cause);
+}
+
 /* ---- opening */
 
 static bcs_status map_file(bcs_store *store) {
@@ -153,7 +159,7 @@ size_t bcsi_slots_ghosts_size(bcs_store *store) { return store->slots.map ? load
 /* Makes the table from the records. Who calls is alone: two tables would break what the processes tell each other. */
 static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
   uint64_t lines = totals->slots_used < GROW_FROM ? GROW_FROM : totals->slots_used;
-  if (lines > BCSI_MAX_LINES) return bcsi_fail(BCS_CORRUPT, 0, "rebuild", "slots", "more lines than a table can have");
+  if (lines > BCSI_MAX_LINES) return refuse(store, BCS_CORRUPT, "rebuild", "more lines than a table can have");
   if (ftruncate(store->slots.fd, 0) != 0) return fail(store, errno, "truncate");
   bcs_status status = allocate(store, lines);
   if (status == BCS_OK) status = map_file(store);
@@ -202,7 +208,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
   }
   struct stat st;
   if (fstat(slots->fd, &st) != 0) return fail(store, errno, "stat");
-  if (!S_ISREG(st.st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", "slots", "it is not a regular file");
+  if (!S_ISREG(st.st_mode)) return refuse(store, BCS_NOT_A_CACHE, "open", "it is not a regular file");
   if (!slots->read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
       fchmod(slots->fd, store->file_mode) != 0)
     return fail(store, errno, "chmod");
@@ -220,8 +226,8 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
     close(slots->fd);
     slots->fd = -1; /* access times are unknown then; nothing else is */
   } else if (status == BCS_OK && !alone) {
-    status = bcsi_fail(BCS_CORRUPT, 0, "open", "slots",
-                       "the slot table is damaged and other processes use the directory; close them and open again");
+    status = refuse(store, BCS_CORRUPT, "open",
+                    "the slot table is damaged and other processes use the directory; close them and open again");
   } else if (status == BCS_OK) {
     status = rebuild(store, txn, &totals);
     *rebuilt = true;
@@ -240,7 +246,7 @@ void bcsi_slots_close(bcs_store *store) {
 /* ---- lines */
 
 bcs_status bcsi_slots_reserve(bcs_store *store, uint32_t line) {
-  if (line >= BCSI_MAX_LINES) return bcsi_fail(BCS_NO_SPACE, 0, "allocate", "slots", "134,217,728 entries are the most");
+  if (line >= BCSI_MAX_LINES) return refuse(store, BCS_NO_SPACE, "allocate", "134,217,728 entries are the most");
   uint64_t allocated = load(&head_of(store)->allocated);
   if (line >= allocated) {
     uint64_t lines = allocated + allocated / 4;

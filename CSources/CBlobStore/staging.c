@@ -25,6 +25,13 @@ static bcs_status fail(const bcs_store *store, int code, const char *operation, 
   return bcsi_fail_errno(code, operation, shown);
 }
 
+/* A call out of order. */
+static bcs_status misuse(const bcs_stage *stage, const char *operation, const char *cause) {
+  char shown[4400];
+  snprintf(shown, sizeof shown, "%s/staging/%s", stage->store->info.path, stage->name);
+  return bcsi_fail(BCS_INVALID, 0, operation, shown, cause);
+}
+
 bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
@@ -33,6 +40,8 @@ bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "stage", store->info.path, NULL);
     goto done;
   }
+  status = bcsi_check_place(store);
+  if (status != BCS_OK) goto done;
   stage = calloc(1, sizeof *stage);
   if (!stage) {
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "stage", store->info.path, NULL);
@@ -46,7 +55,7 @@ bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
   char name[sizeof stage->name];
   int length = snprintf(name, sizeof name, "%.100s-%" PRIu64, store->owner, number);
   if (length < 0 || (size_t)length >= sizeof name) {
-    status = bcsi_fail(BCS_INVALID, 0, "stage", store->info.path, NULL);
+    status = bcsi_fail(BCS_INVALID, 0, "stage", store->info.path, "the name of a staging file is too long");
     goto done;
   }
   int code = bcsi_fault("stage");
@@ -98,7 +107,7 @@ void bcsi_stage_published(bcs_stage *stage) {
 }
 
 bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
-  if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "write", stage->name, "the body is finished");
+  if (stage->finished) return misuse(stage, "write", "the body is finished");
   bcs_status status = bcsi_call_enter(stage->store);
   if (status != BCS_OK) return status;
   status = count_staged(stage, count);
@@ -122,7 +131,7 @@ bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
 }
 
 bcs_status bcs_stage_hash(bcs_stage *stage, const void *bytes, size_t count) {
-  if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "hash", stage->name, "the body is finished");
+  if (stage->finished) return misuse(stage, "hash", "the body is finished");
   bcs_status status = bcsi_hasher_update(stage->hasher, bytes, count);
   if (status == BCS_OK) stage->hashed += count;
   return status;
@@ -139,9 +148,17 @@ bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
   struct stat st;
   uint8_t *buffer = NULL;
   int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return bcsi_fail_errno(errno, "open", path);
+  if (fd < 0) {
+    int code = errno;
+    /* The last name of the path is meant: the link itself, not what lies on the way to it. */
+    if (code == ELOOP && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+      return bcsi_fail(BCS_SOURCE_LINK, code, "open", path, NULL);
+    return bcsi_fail_errno(code, "open", path);
+  }
   if (fstat(fd, &st) != 0) status = bcsi_fail_errno(errno, "stat", path);
-  else if (!S_ISREG(st.st_mode)) status = bcsi_fail(BCS_INVALID, 0, "open", path, "it is not a regular file");
+  else if (!S_ISREG(st.st_mode))
+    status = bcsi_fail(BCS_SOURCE_KIND, 0, "open", path,
+                       S_ISDIR(st.st_mode) ? "it is a folder" : "it is a device or a pipe");
   if (status != BCS_OK) goto done;
   if (stage->size == 0 && ioctl(stage->fd, FICLONE, fd) == 0) {
     /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. */
@@ -178,7 +195,7 @@ done:
 bcs_status bcs_stage_finish(bcs_stage *stage, uint8_t digest[BCS_DIGEST_SIZE], uint64_t *size) {
   if (!stage->finished) {
     if (stage->hashed != stage->size)
-      return bcsi_fail(BCS_INVALID, 0, "finish", stage->name, "not all that was appended was hashed");
+      return misuse(stage, "finish", "not all that was appended was hashed");
     bcs_status status = bcsi_call_enter(stage->store);
     if (status != BCS_OK) return status;
     status = bcsi_hasher_finish(stage->hasher, stage->digest);
@@ -209,7 +226,9 @@ bcs_status bcs_stage_read(bcs_stage *stage, uint64_t offset, void *out, size_t c
 }
 
 bcs_status bcs_stage_body(bcs_stage *stage, bcs_body *taken) {
-  bcs_status status = bcsi_blob_read(stage->fd, stage->size, true, stage->name, taken);
+  char shown[4400];
+  snprintf(shown, sizeof shown, "%s/staging/%s", stage->store->info.path, stage->name);
+  bcs_status status = bcsi_blob_read(stage->fd, stage->size, true, shown, taken);
   struct stat st;
   if (status == BCS_OK && fstat(stage->fd, &st) == 0) {
     taken->device = (uint64_t)st.st_dev;

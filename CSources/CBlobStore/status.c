@@ -48,15 +48,17 @@ bcs_status bcsi_fail(bcs_status status, int code, const char *operation, const c
   return status;
 }
 
-static bcs_status status_of_errno(int code) {
+bcs_status bcs_status_of_errno(int code) {
   switch (code) {
     case ENOSPC: case EDQUOT: case EFBIG: return BCS_NO_SPACE;
     case EMFILE: case ENFILE: return BCS_NO_DESCRIPTORS;
     case ENOMEM: return BCS_NO_MEMORY;
     case EACCES: case EPERM: return BCS_PERMISSION;
-    case EROFS: return BCS_READ_ONLY;
+    case EROFS: return BCS_READ_ONLY_FS;
     case ELOOP: return BCS_SYMLINK;
     case ENOTDIR: return BCS_NOT_DIRECTORY;
+    case EISDIR: return BCS_IS_DIRECTORY;
+    case ENAMETOOLONG: return BCS_PATH_TOO_LONG;
     case ENOENT: return BCS_NOT_FOUND;
     default: return BCS_IO;
   }
@@ -65,7 +67,7 @@ static bcs_status status_of_errno(int code) {
 bcs_status bcsi_fail_errno(int code, const char *operation, const char *path) {
   char text[160];
   const char *cause = strerror_r(code, text, sizeof text);
-  return bcsi_fail(status_of_errno(code), code, operation, path, cause);
+  return bcsi_fail(bcs_status_of_errno(code), code, operation, path, cause);
 }
 
 bcs_status bcsi_fail_lmdb(int code, const char *operation, const char *path) {

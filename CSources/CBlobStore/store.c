@@ -56,20 +56,38 @@ static bool is_forked(const bcs_store *store) {
 /* ---- calls */
 
 bcs_status bcsi_call_enter(bcs_store *store) {
-  if (is_forked(store)) return bcsi_fail(BCS_FORKED, 0, "call", store->info.path, NULL);
+  if (is_forked(store)) return bcsi_fail(BCS_FORKED, 0, NULL, store->info.path, NULL);
   atomic_fetch_add(&store->calls, 1);
   if (!atomic_load(&store->shut)) return BCS_OK;
   atomic_fetch_sub(&store->calls, 1);
-  return bcsi_fail(BCS_CLOSED, 0, "call", store->info.path, NULL);
+  return bcsi_fail(BCS_CLOSED, 0, NULL, store->info.path, NULL);
 }
 
 void bcsi_call_leave(bcs_store *store) { atomic_fetch_sub(&store->calls, 1); }
 
 bcs_status bcsi_key_hash(const void *key, size_t count, uint8_t out[BCS_HASH_SIZE]) {
-  if (count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, "key", NULL, NULL);
+  if (count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, NULL, NULL, NULL);
   uint8_t digest[BCS_DIGEST_SIZE];
   bcs_status status = bcs_digest(key, count, digest);
   if (status == BCS_OK) memcpy(out, digest, BCS_HASH_SIZE);
+  return status;
+}
+
+bcs_status bcsi_check_place(const bcs_store *store) {
+  struct stat st;
+  if (stat(store->info.path, &st) == 0) {
+    if ((uint64_t)st.st_dev == store->info.device && (uint64_t)st.st_ino == store->info.inode) return BCS_OK;
+  } else if (errno != ENOENT && errno != ENOTDIR) {
+    return BCS_OK; /* a folder on the way cannot be searched any more: that tells nothing about this one */
+  }
+  return bcsi_fail(BCS_GONE, 0, NULL, store->info.path, NULL);
+}
+
+bcs_status bcs_check_place(bcs_store *store) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = bcsi_check_place(store);
+  bcsi_call_leave(store);
   return status;
 }
 
@@ -165,7 +183,7 @@ bcs_status bcs_flush(bcs_store *store) {
   if (status != BCS_OK) return status;
   if (store->options.read_only) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "flush", store->info.path, NULL);
-  } else {
+  } else if ((status = bcsi_check_place(store)) == BCS_OK) {
     /* One call for blob files, folders and index together: 30 µs a file against some 200 for a sync each. */
     int code = bcsi_fault("flush");
     if (code == 0 && syncfs(store->root_fd) != 0) code = errno;

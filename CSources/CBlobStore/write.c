@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 static bcs_status make(bcs_store *store, bcsi_write_kind kind, bcs_write **out) {
-  if (store->options.read_only) return bcsi_fail(BCS_READ_ONLY, 0, "write", store->info.path, NULL);
+  if (store->options.read_only) return bcsi_fail(BCS_READ_ONLY, 0, NULL, store->info.path, NULL);
   bcs_write *write = calloc(1, sizeof *write);
-  if (!write) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "write", store->info.path, NULL);
+  if (!write) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, NULL, store->info.path, NULL);
   write->kind = kind;
   write->result = BCS_MISS;
   *out = write;
@@ -17,9 +17,9 @@ static bcs_status make(bcs_store *store, bcsi_write_kind kind, bcs_write **out) 
 }
 
 static bcs_status check_spec(const bcs_entry_spec *spec) {
-  if (spec->key_count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, "store", NULL, NULL);
-  if (spec->attributes_count > BCS_ATTRIBUTES_MAX) return bcsi_fail(BCS_ATTRIBUTES_TOO_LARGE, 0, "store", NULL, NULL);
-  if (spec->tags_count > BCS_TAGS_MAX) return bcsi_fail(BCS_TAGS_TOO_LARGE, 0, "store", NULL, NULL);
+  if (spec->key_count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, NULL, NULL, NULL);
+  if (spec->attributes_count > BCS_ATTRIBUTES_MAX) return bcsi_fail(BCS_ATTRIBUTES_TOO_LARGE, 0, NULL, NULL, NULL);
+  if (spec->tags_count > BCS_TAGS_MAX) return bcsi_fail(BCS_TAGS_TOO_LARGE, 0, NULL, NULL, NULL);
   return BCS_OK;
 }
 
@@ -29,7 +29,7 @@ static bcs_status encode(bcs_write *write, const bcs_entry_spec *spec, const uin
   size_t variable_count = spec->key_count + spec->attributes_count + spec->tags_count;
   size_t count = BCSI_RECORD_HEAD + variable_count + body_count;
   write->record = malloc(count);
-  if (!write->record) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "store", NULL, NULL);
+  if (!write->record) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, NULL, NULL, NULL);
   write->now_ms = spec->now_ms;
   write->record_count = count;
   write->key_count = spec->key_count;
@@ -113,14 +113,15 @@ bcs_status bcs_write_staged(bcs_store *store, const bcs_entry_spec *spec, bcs_st
   bcs_write *write = NULL;
   bcs_status status = check_spec(spec);
   if (status == BCS_OK && !stage->finished)
-    status = bcsi_fail(BCS_INVALID, 0, "store", stage->name, "the staged body is not finished");
+    status = bcsi_fail(BCS_INVALID, 0, "store", store->info.path, "the staged body is not finished");
   if (status != BCS_OK) return status;
   if (stage->size <= store->inline_threshold) {
     size_t got = 0, size = (size_t)stage->size;
     uint8_t *body = malloc(size + 1);
-    if (!body) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "store", NULL, NULL);
+    if (!body) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, NULL, NULL, NULL);
     status = bcs_stage_read(stage, 0, body, size, &got);
-    if (status == BCS_OK && got != size) status = bcsi_fail(BCS_IO, 0, "read", stage->name, "the staged file is short");
+    if (status == BCS_OK && got != size)
+      status = bcsi_fail(BCS_IO, 0, "read", store->info.path, "a file in staging is too short");
     if (status == BCS_OK) status = bcs_write_inline(store, spec, body, size, stage->digest, out);
     free(body);
     return status;

@@ -1,6 +1,6 @@
 extension BlobCache {
-  /// Counts of the directory and of this process. Cheap; never throws. Of a closed cache, those of
-  /// this process.
+  /// Counts of the directory and of this process. Cheap; never throws. Once the
+  /// directory is closed, those of the moment before.
   public var statistics: Statistics { store.statistics }
 
   /// Everything that the directory uses and counts; takes a walk through its folders.
@@ -56,8 +56,8 @@ extension BlobCache {
 
       /// The next entry; nil after the last.
       ///
-      /// - Throws: ``BlobCache/Error``: the cache is closed, the task was cancelled, or the index
-      ///   cannot be read.
+      /// - Throws: ``BlobCache/Error``: the cache is closed, the task was cancelled, the prefix is
+      ///   longer than a key can be, or the index cannot be read.
       public mutating func next(
         isolation actor: isolated (any Actor)? = #isolation
       ) async throws(Error) -> Entry? {
@@ -68,6 +68,7 @@ extension BlobCache {
               .cancelled, operation: "entries", message: "The task was cancelled while listing.")
           }
           try cache.checkOpen("entries")
+          try Key(prefix).checkLength("entries")
           let next = try await cache.store.list(from, prefix: prefix)
           page = next.entries[...]
           cursor = next.next

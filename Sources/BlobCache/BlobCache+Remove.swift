@@ -25,11 +25,13 @@ extension BlobCache {
   /// always do.
   ///
   /// - Returns: how many it removed.
-  /// - Throws: ``Error``; some of the entries may have been removed.
+  /// - Throws: ``Error``; some of the entries may have been removed. ``Error/Code/keyTooLong`` for a
+  ///   prefix that is longer than a key can be.
   @discardableResult
   public func removeAll(withPrefix prefix: Key) async throws(Error) -> Int {
     try await operation("removeAll") { () async throws(Error) -> Int in
-      try await store.removeAll(withPrefix: prefix)
+      try prefix.checkLength("removeAll")
+      return try await store.removeAll(withPrefix: prefix)
     }
   }
 

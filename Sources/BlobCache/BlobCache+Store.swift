@@ -42,7 +42,8 @@ extension BlobCache {
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
-  ///   in any case.
+  ///   in any case. With `.moving`, an error whose operation is `unlink` says that the bytes are
+  ///   stored and the file could not be removed.
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
@@ -52,7 +53,15 @@ extension BlobCache {
     return try await operation("store") { () async throws(Error) -> Entry in
       let spec = try spec(key, lifetime, attributes)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
-      if mode.removesSource { try SystemFile.remove(path) }
+      guard mode.removesSource else { return entry }
+      do throws(Error) {
+        try SystemFile.remove(path)
+      } catch {
+        throw Error(
+          error.code, operation: error.operation, path: path,
+          message: "The bytes are stored, but their file could not be removed; remove it yourself.",
+          cause: error.cause)
+      }
       return entry
     }
   }
@@ -81,8 +90,10 @@ extension BlobCache {
     // Known before the first byte is asked for.
     try checkOpen("store")
     let spec = try spec(key, lifetime, attributes)
-    if isReadOnly { throw Error(.readOnly, operation: "store", message: Self.readOnlyAdvice) }
-    guard key.byteCount <= Key.maximumByteCount else { throw Self.keyTooLong }
+    if isReadOnly {
+      throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
+    }
+    try key.checkLength("store")
 
     var body = Body(staged: StagedBody(store: store, fallsBackToMemory: false))
     do {
@@ -147,10 +158,6 @@ extension BlobCache {
       now: store.now)
   }
 
-  static let readOnlyAdvice = "The cache was opened for reading only."
-  static var keyTooLong: Error {
-    Error(
-      .keyTooLong, operation: "store",
-      message: "A key has more than 65,536 bytes; use a digest of it as the key.")
-  }
+  static let readOnlyAdvice =
+    "The cache was opened for reading only; open it for writing to change it."
 }

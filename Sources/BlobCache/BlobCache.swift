@@ -103,7 +103,9 @@ public final class BlobCache: Sendable {
   ///
   /// - Throws: ``Error`` with code ``Error/Code/forked`` in the child of a fork.
   public func close() async throws(Error) {
-    if store.isForked { throw Error(.forked, operation: "close", message: Self.forkAdvice) }
+    if store.isForked {
+      throw Error(.forked, operation: "close", path: directory, message: Self.forkAdvice)
+    }
     if isClosed.exchange(true, ordering: .sequentiallyConsistent) { return }
     await store.flights.cancelAll(owner: owner)
     await operations.waitUntilNone()
@@ -125,7 +127,7 @@ public final class BlobCache: Sendable {
   /// out of freed memory.
   @inline(__always)
   func checkOpen(_ operation: StaticString) throws(Error) {
-    if isClosed.load(ordering: .relaxed) { throw .closed(operation.description) }
+    if isClosed.load(ordering: .relaxed) { throw .closed(operation.description, path: directory) }
   }
 
   /// Runs something that `close()` waits for.
@@ -135,7 +137,7 @@ public final class BlobCache: Sendable {
     try checkOpen(name)
     if writes && isReadOnly {
       throw Error(
-        .readOnly, operation: name.description, message: "The cache was opened for reading only.")
+        .readOnly, operation: name.description, path: directory, message: Self.readOnlyAdvice)
     }
     operations.enter()
     defer { operations.leave() }

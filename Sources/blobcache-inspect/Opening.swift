@@ -30,6 +30,7 @@ extension Target {
     var configuration = configuration
     configuration.createsDirectory = configuration.createsDirectory && !configuration.readOnly
     configuration.durability = .asRecorded
+    configuration.usesRecordedModes = true
     configuration.onEvent = { troubles.note($0) }
     let cache = try await BlobCache.open(directory, configuration: configuration)
     do {

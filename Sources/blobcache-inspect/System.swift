@@ -39,6 +39,9 @@ func prepareStandardStreams() {
   }
 }
 
+/// Does not come back.
+func endProcess(_ status: ExitStatus) -> Never { exit(status.rawValue) }
+
 /// Milliseconds since 1970.
 func currentMilliseconds() -> Int64 { Date().milliseconds }
 
@@ -51,6 +54,14 @@ extension Date {
 }
 
 func isTerminal(_ descriptor: Int32) -> Bool { isatty(descriptor) == 1 }
+
+/// How many columns a terminal has; 80 where it does not tell, nil for what is no terminal.
+func terminalWidth(_ descriptor: Int32) -> Int? {
+  guard isTerminal(descriptor) else { return nil }
+  var size = winsize()
+  let told = unsafe ioctl(descriptor, UInt(TIOCGWINSZ), &size) == 0
+  return told && size.ws_col > 0 ? Int(size.ws_col) : 80
+}
 
 /// The system's words for errno.
 func systemMessage(_ code: Int32) -> String { unsafe String(cString: strerror(code)) }

@@ -75,7 +75,8 @@ private let hello = Array("hello\n".utf8)
       run
         == failed(
           2,
-          "cannot open '\(playground.cache)': The file or directory does not exist. "
+          "cannot open '\(playground.cache)': The file or directory does not exist; "
+            + "check the path. "
             + "(No such file or directory)"))
     #expect(!FileManager.default.fileExists(atPath: playground.cache))
   }
@@ -104,6 +105,45 @@ private let hello = Array("hello\n".utf8)
       #expect(run.complaint.hasPrefix("blobcache-inspect: cannot open '\(folder)': "))
     }
     #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["mine"])
+  }
+
+  @Test func aCacheThatLostItsFormatIsNotMadeAnew() throws {
+    #expect(try run("put", "k", input: hello).status == 0)
+    try FileManager.default.removeItem(atPath: playground.cache + "/FORMAT")
+    let before = try playground.picture()
+    for run in [try run("list"), try run("put", "q", input: hello), try run("clear", "--yes")] {
+      #expect(run.status == 2)
+      #expect(run.output == [])
+      #expect(
+        run.complaint.hasPrefix("blobcache-inspect: cannot open '\(playground.cache)': The dir"))
+      #expect(run.complaint.contains("no FORMAT"))
+    }
+    #expect(try playground.picture() == before)
+  }
+
+  /// The tool has no option for modes: it keeps to those of the directory.
+  @Test func aDirectoryThatAGroupSharesKeepsItsModes() async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.directoryMode = 0o2770
+    configuration.fileMode = 0o660
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    try await cache.store(hello, for: "k")
+    try await cache.close()
+    let large = try playground.file("large", [UInt8](repeating: 9, count: 100_000))
+    #expect(try run("put", "large", large).status == 0)
+    #expect(try run("verify", "--repair").status == 0)
+    #expect(try run("renew", "k", "--ttl=1h").status == 0)
+    for name in try FileManager.default.subpathsOfDirectory(atPath: playground.cache) + ["."] {
+      var info = stat()
+      try #require(lstat(playground.cache + "/" + name, &info) == 0)
+      let isFolder = info.st_mode & S_IFMT == S_IFDIR
+      #expect(info.st_mode & 0o7777 == (isFolder ? 0o2770 : 0o660), "\(name)")
+    }
+    // Where FORMAT does not say so, it is an accident, and refused.
+    try #require(chmod(playground.cache + "/FORMAT", 0o600) == 0)
+    let refused = try run("put", "q", input: hello)
+    #expect(refused.status == 2)
+    #expect(refused.complaint.contains("others may write in it"))
   }
 
   // MARK: Entries

@@ -23,6 +23,9 @@ import Testing
   @Test func quotesShorten() {
     #expect(quoted("a".utf8) == "'a'")
     #expect(quoted(String(repeating: "a", count: 81).utf8).count == 80)
+    let path = "/front/" + String(repeating: "a", count: 81) + "/end"
+    #expect(quoted(path.utf8).hasPrefix("'/front/aaa"))
+    #expect(quoted(path.utf8).hasSuffix("aaa/end'"))
   }
 
   @Test func json() {

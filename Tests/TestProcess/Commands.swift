@@ -20,6 +20,7 @@ struct Commands {
       cache = nil
     case "store": return try await store(words)
     case "stream": return try await stream(words)
+    case "move": return try await move(words)
     case "flood": return try await flood(words)
     case "get": return try get(words)
     case "expired": return try expired(words)
@@ -126,6 +127,13 @@ struct Commands {
         await Task.yield()
       }
     }
+    return "ok \(entry.digest.hex)"
+  }
+
+  /// `move KEY PATH`: stores a file, which is removed when that is done.
+  private func move(_ words: [String]) async throws -> String {
+    let entry = try await opened().store(
+      contentsOf: word(words, 1), for: key(words), mode: .moving)
     return "ok \(entry.digest.hex)"
   }
 

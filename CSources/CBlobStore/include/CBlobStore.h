@@ -35,21 +35,27 @@
   X(BCS_TAGS_TOO_LARGE, "tags are larger than 65,536 bytes")                                                     \
   X(BCS_TOO_LARGE, "it does not fit into the limit")                                                             \
   X(BCS_PINS_TOO_LARGE, "what is pinned leaves no room for it below the limit")                                  \
-  X(BCS_NOT_A_CACHE, "the directory holds something else")                                                       \
+  X(BCS_NOT_A_CACHE, "the directory is no cache")                                                                \
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
   X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \
-  X(BCS_SYMLINK, "a symbolic link stands where a folder or file of the store should be")                         \
+  X(BCS_SYMLINK, "a symbolic link stands in the way; none is followed")                                          \
+  X(BCS_SOURCE_LINK, "the file to store is a symbolic link")                                                     \
+  X(BCS_SOURCE_KIND, "what is to be stored is not a regular file")                                               \
   X(BCS_NOT_OURS, "the directory belongs to somebody else or others may write in it")                            \
   X(BCS_NOT_DIRECTORY, "a file stands where a folder should be")                                                 \
+  X(BCS_IS_DIRECTORY, "a folder stands where a file should be")                                                  \
+  X(BCS_PATH_TOO_LONG, "a path or a name in it is too long")                                                     \
+  X(BCS_GONE, "the directory was removed or renamed since it was opened")                                        \
   X(BCS_OTHER_NAMESPACE, "a process of another pid namespace uses the directory")                                \
   X(BCS_IN_USE, "a live process uses the directory, and this read-only open cannot register beside it")          \
   X(BCS_READ_ONLY, "the store was opened for reading only")                                                      \
+  X(BCS_READ_ONLY_FS, "the file system is read-only")                                                            \
   X(BCS_NO_SPACE, "no space is left")                                                                            \
   X(BCS_NO_DESCRIPTORS, "no file descriptor is left")                                                            \
   X(BCS_NO_MEMORY, "no memory is left")                                                                          \
   X(BCS_PERMISSION, "permission was denied")                                                                     \
-  X(BCS_NOT_FOUND, "the directory does not exist")                                                               \
+  X(BCS_NOT_FOUND, "the file or directory does not exist")                                                       \
   X(BCS_IO, "an input or output operation failed")                                                               \
   X(BCS_CORRUPT, "the index is damaged")                                                                         \
   X(BCS_INDEX, "the index refused an operation")                                                                 \
@@ -63,9 +69,12 @@ typedef enum bcs_status {
 
 const char *bcs_status_name(bcs_status status);
 const char *bcs_status_text(bcs_status status);
+/* What errno says in terms of this list: one table for the calls made here and those that the caller makes itself. */
+bcs_status bcs_status_of_errno(int code);
 
 /* Where and why the last failing call of this thread failed. Filled for every status but BCS_OK and BCS_MISS. Fixed
- * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. */
+ * size, so that reporting "no memory" needs none. `code` is errno (> 0), an LMDB code (< 0) or 0. `operation` is the
+ * step that failed, and empty where the call failed before its first step: the caller knows what it had asked for. */
 typedef struct bcs_error {
   bcs_status status;
   int code;
@@ -81,7 +90,8 @@ void bcs_last_error(bcs_error *out);
 enum { BCS_DIGEST_SIZE = 32, BCS_HASH_SIZE = 16 };
 enum { BCS_KEY_MAX = 65536, BCS_ATTRIBUTES_MAX = 65536, BCS_TAGS_MAX = 65536 };
 
-/* SHA-256 (FIPS 180-4), with a context kept per thread. */
+/* SHA-256 (FIPS 180-4), with a context kept per thread. Always BCS_OK: where OpenSSL has no context to give, a slower
+ * implementation of our own stands in. */
 bcs_status bcs_digest(const void *bytes, size_t count, uint8_t out[BCS_DIGEST_SIZE]);
 
 /* ---- Opening ---------------------------------------------------------------------------------------------- */
@@ -99,6 +109,7 @@ typedef struct bcs_options {
   bool allow_network_fs;
   uint32_t directory_mode;       /* 0 means 0700 */
   uint32_t file_mode;            /* 0 means 0600 */
+  bool recorded_modes;           /* of a cache that is there: its own modes in place of the two above */
   uint32_t inline_threshold;     /* bodies up to this many bytes stand in the index; 0 means the measured default */
   uint64_t initial_map_size;     /* address space for the index; grows by doubling when full. 0 means the default */
   const char *boot_id;           /* tests only; NULL: the kernel's */
@@ -127,6 +138,10 @@ void bcs_get_info(const bcs_store *store, bcs_info *out);
 
 /* Device and inode of a directory, for the caller's registry; BCS_NOT_FOUND when absent. */
 bcs_status bcs_identify(const char *directory, uint64_t *device, uint64_t *inode);
+
+/* BCS_GONE when the directory was removed or renamed since it was opened. Everything that writes or walks begins with
+ * it; lookups do not, since it costs as much as they do: they go on finding what they still can. */
+bcs_status bcs_check_place(bcs_store *store);
 
 /* Makes everything that has been committed reach the disk. Blocks. */
 bcs_status bcs_flush(bcs_store *store);
@@ -350,8 +365,8 @@ typedef struct bcs_counters {
   uint64_t entries_expired;  /* by a scan of the slots at now_ms */
 } bcs_counters;
 
-/* Cheap: atomics only (entries, inline_bytes, blob_*, hits and misses). */
-void bcs_count(bcs_store *store, bcs_counters *out);
+/* Cheap: atomics only (entries, inline_bytes, blob_*, hits and misses). Fails only for a shut store, and after fork(). */
+bcs_status bcs_count(bcs_store *store, bcs_counters *out);
 /* All of it; walks staging, quarantine and the slots. */
 bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out);
 

@@ -13,7 +13,7 @@ internal import CBlobStore
 /// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
 /// `discard` at any time.
 final class StagedBody: @unchecked Sendable {
-  // Sendable: one task at a time; what the pool touches is in StageWriter, under its lock.
+  // Unchecked: one task at a time uses it; what the pool touches is in StageWriter, under its lock.
   static let bufferSize = 256 << 10
   static let memoryLimit = 64 << 20
 
@@ -158,8 +158,9 @@ final class StagedBody: @unchecked Sendable {
     finished = result
     if let size, result.size != size {
       throw BlobCache.Error(
-        .sizeMismatch, operation: "store",
-        message: "The body does not have the size that was expected; nothing was stored.",
+        .sizeMismatch, operation: "store", path: store.handle.info.path,
+        message: "The body does not have the size that was expected; nothing was stored."
+          + " Bring it again, or correct the size.",
         cause: "\(result.size) bytes, expected \(size)")
     }
     if let digest { try store.check(result.digest, digest) }

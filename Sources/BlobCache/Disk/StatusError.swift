@@ -14,6 +14,12 @@ extension bcs_status {
 }
 
 extension BlobCache.Error {
+  /// For system calls made from Swift.
+  init(errno code: CInt, operation: String, path: String) {
+    self.init(
+      bcs_status_of_errno(code), operation: operation, path: path, cause: systemMessage(code))
+  }
+
   init(_ report: bcs_error, status: bcs_status, operation: String) {
     var report = report
     let step = unsafe withUnsafeBytes(of: &report.operation) { unsafe text(of: $0) }
@@ -34,7 +40,8 @@ extension BlobCache.Error {
     case BCS_CLOSED: (.closed, "The cache is closed; open the directory again.")
     case BCS_FORKED:
       (.forked, "The process was forked after the cache was opened; open it again in the child.")
-    case BCS_INVALID: (.invalidArgument, "An argument is out of range.")
+    case BCS_INVALID:
+      (.invalidArgument, "An argument is out of range, or a call came out of order; see the cause.")
     case BCS_KEY_TOO_LONG:
       (.keyTooLong, "A key has more than 65,536 bytes; use a digest of it as the key.")
     case BCS_ATTRIBUTES_TOO_LARGE:
@@ -54,7 +61,8 @@ extension BlobCache.Error {
     case BCS_NOT_A_CACHE:
       (
         .notACache,
-        "The directory holds something else and was left alone; name an empty or absent one."
+        "The directory is no cache, and was left alone; name an empty or absent one, or put back the"
+          + " file FORMAT of one that was."
       )
     case BCS_VERSION:
       (
@@ -75,8 +83,16 @@ extension BlobCache.Error {
     case BCS_SYMLINK:
       (
         .symbolicLink,
-        "A symbolic link stands where a folder or file of the cache should be; remove the link."
+        "A symbolic link stands in the way, and none is followed; remove it, or name what it"
+          + " points to."
       )
+    case BCS_SOURCE_LINK:
+      (
+        .symbolicLink,
+        "The file to store is a symbolic link, which is not followed; name the file it points to."
+      )
+    case BCS_SOURCE_KIND:
+      (.invalidArgument, "Only a regular file can be stored; name one, or stream the bytes.")
     case BCS_NOT_OURS:
       (
         .permission,
@@ -84,11 +100,21 @@ extension BlobCache.Error {
       )
     case BCS_NOT_DIRECTORY:
       (.notADirectory, "A file stands where a folder should be; move it away or use another path.")
+    case BCS_IS_DIRECTORY:
+      (.isADirectory, "A folder stands where a file should be; move it away or use another path.")
+    case BCS_PATH_TOO_LONG:
+      (.invalidArgument, "The path, or a name in it, is longer than the system allows; shorten it.")
     case BCS_OTHER_NAMESPACE:
       (
         .otherNamespace,
         "A process of another pid namespace uses the directory; share the namespace, or use one"
           + " directory for each container."
+      )
+    case BCS_GONE:
+      (
+        .notFound,
+        "The directory was removed or renamed while it was open; close it in this process, and open"
+          + " it again."
       )
     case BCS_IN_USE:
       (
@@ -97,27 +123,40 @@ extension BlobCache.Error {
           + " or give write access to the lock files."
       )
     case BCS_BUSY: (.busy, "Another process holds the lock; try again later.")
-    case BCS_READ_ONLY: (.readOnly, "The cache was opened for reading only.")
+    case BCS_READ_ONLY:
+      (.readOnly, "The cache was opened for reading only; open it for writing to change it.")
+    case BCS_READ_ONLY_FS:
+      (
+        .readOnly,
+        "The file system is mounted read-only; mount it for writing, or use another directory."
+      )
     case BCS_NO_SPACE: (.noSpace, "No space is left; free some on this disk, or raise the quota.")
     case BCS_NO_DESCRIPTORS:
       (.tooManyFiles, "No file descriptor is left; raise the limit (ulimit -n) or close some.")
-    case BCS_NO_MEMORY: (.noMemory, "No memory is left.")
+    case BCS_NO_MEMORY: (.noMemory, "No memory is left; free some, or raise the limit.")
     case BCS_PERMISSION:
-      (.permission, "Permission was denied; check the owner and the modes of the directory.")
-    case BCS_NOT_FOUND: (.notFound, "The file or directory does not exist.")
+      (
+        .permission,
+        "Permission was denied; check owner and modes, also of the folders on the way to it."
+      )
+    case BCS_NOT_FOUND: (.notFound, "The file or directory does not exist; check the path.")
     case BCS_IO: (.io, "Reading or writing failed; check the disk and the system's log.")
     case BCS_CORRUPT:
       (
         .corrupt,
         "The index is damaged; close every user of the directory and open it again, or remove it."
       )
-    case BCS_DAMAGED: (.corrupt, "Stored bytes do not match their digest.")
+    case BCS_DAMAGED:
+      (.corrupt, "Stored bytes do not match their digest; they are taken out, load them again.")
     case BCS_STALE_WRITE:
       (.superseded, "The entry was removed or replaced in the meantime; it was left alone.")
     case BCS_NEED_BODY: (.busy, "A blob file went away while it was being shared; store it again.")
-    case BCS_INDEX: (.underlying, "The index refused an operation.")
-    case BCS_CRYPTO: (.underlying, "The digest library refused an operation.")
-    default: (.underlying, "The store answered with a status that is not known here.")
+    case BCS_INDEX:
+      (.underlying, "The index refused an operation; see the cause, and open the directory again.")
+    case BCS_CRYPTO:
+      (.underlying, "OpenSSL refused to make a digest; check its installation and configuration.")
+    default:
+      (.underlying, "The store answered with a status that is not known here: a bug of BlobCache.")
     }
   }
 }

@@ -1,14 +1,19 @@
 internal import CBlobStore
+internal import Synchronization
 
 extension Store {
   var statistics: BlobCache.Statistics {
     var counted = bcs_counters()
-    do throws(BlobCache.Error) {
-      try unsafe handle.use("statistics") { unsafe bcs_count($0, &counted) }
-    } catch {
-      // Closed: what this process counted is still true.
+    let status = unsafe bcs_count(handle.pointer, &counted)
+    return statistics(status == BCS_OK ? counted : lastCounted.withLock(\.self))
+  }
+
+  /// Keeps what `statistics` gives once the store is shut.
+  func keepCounted() {
+    var counted = bcs_counters()
+    if unsafe bcs_count(handle.pointer, &counted) == BCS_OK {
+      lastCounted.withLock { $0 = counted }
     }
-    return statistics(counted)
   }
 
   private func statistics(_ counted: bcs_counters) -> BlobCache.Statistics {
@@ -65,6 +70,8 @@ extension Store {
     repair: Bool, progress: @escaping (Int, Int) -> Void
   ) throws(BlobCache.Error) -> bcs_check_report {
     var report = bcs_check_report()
+    let place = unsafe bcs_check_place(handle.pointer)
+    guard place == BCS_OK else { throw place.lastError("verify") }
     var call = Progress(call: progress)
     let status = try unsafe handle.use("verify") { store throws(BlobCache.Error) in
       unsafe withUnsafeMutablePointer(to: &call) { call in

@@ -128,7 +128,7 @@ extension Store {
       }
     }
     if let entry = found.entry { return entry }
-    if status != BCS_MISS { try handleFailure(status, damage, key: key) }
+    if status != BCS_MISS { try handleFailure(status, damage, key: key, operation: "entry") }
     return nil
   }
 
@@ -137,9 +137,9 @@ extension Store {
   /// Off the hot path: damage is healed in the background, other trouble counted and told.
   @inline(never)
   private func handleFailure(
-    _ status: bcs_status, _ damage: bcs_damage, key: BlobCache.Key?
+    _ status: bcs_status, _ damage: bcs_damage, key: BlobCache.Key?, operation: String = "lookup"
   ) throws(BlobCache.Error) {
-    let error = status.lastError("lookup")
+    let error = status.lastError(operation)
     switch status {
     case BCS_OK, BCS_MISS:
       return

@@ -271,8 +271,9 @@ extension Store {
   ) throws(BlobCache.Error) {
     guard digest == expected else {
       throw BlobCache.Error(
-        .digestMismatch, operation: "store",
-        message: "The bytes do not have the digest that was expected; nothing was stored.",
+        .digestMismatch, operation: "store", path: handle.info.path,
+        message: "The bytes do not have the digest that was expected; nothing was stored."
+          + " Bring them again, or correct the digest.",
         cause: "SHA-256 is \(digest?.hex ?? "unknown"), expected \(expected.hex)")
     }
   }

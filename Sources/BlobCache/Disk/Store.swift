@@ -8,14 +8,6 @@ internal import Synchronization
   internal import Foundation
 #endif
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 /// One directory in this process: the C handle, the writer's thread, the flights, the counters.
 /// Shared by all `BlobCache` instances of the directory; made and ended by `StoreRegistry`.
 final class Store: Sendable {
@@ -24,6 +16,8 @@ final class Store: Sendable {
   let clock: BlobCache.Clock
   let isReadOnly: Bool
   let counters = StoreCounters()
+  /// What C counted, when it was shut.
+  let lastCounted = Mutex(bcs_counters())
   let flights = FlightTable<BlobCache.Blob>()
   let queue: WriteQueue
   /// The writer: a serial queue, which gets a thread of its own.
@@ -32,7 +26,7 @@ final class Store: Sendable {
   let ended = DispatchGroup()
 
   let isTemporary: Bool
-  private let process = getpid()
+  private let process = currentProcess()
   private let listeners: Listeners
 
   init(handle: StoreHandle, configuration: BlobCache.Configuration, isTemporary: Bool) {
@@ -59,16 +53,20 @@ final class Store: Sendable {
   var commitsInPlace: Bool { handle.info.durability == .checkpointed }
 
   /// The process that opened it was forked, and this is the child.
-  var isForked: Bool { process != getpid() }
+  var isForked: Bool { process != currentProcess() }
 
   // MARK: Instances
 
   /// Whether a second instance with this configuration may share the store.
   func accept(_ configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    let status = unsafe bcs_check_place(handle.pointer)
+    if status != BCS_OK { throw status.lastError("open") }
     if configuration.durability != .asRecorded,
       configuration.durability != handle.info.durability
     {
-      throw BlobCache.Error(BCS_DURABILITY, operation: "open", path: handle.info.path)
+      throw BlobCache.Error(
+        BCS_DURABILITY, operation: "open", path: handle.info.path,
+        cause: "it is \(handle.info.durability), and open so in this process")
     }
     if isReadOnly && !configuration.readOnly {
       throw BlobCache.Error(
@@ -91,6 +89,7 @@ final class Store: Sendable {
       let status = unsafe bcs_flush(store)
       if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
     }
+    keepCounted()
     handle.shut()
     if isTemporary {
       do {

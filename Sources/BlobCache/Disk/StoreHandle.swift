@@ -10,6 +10,7 @@ internal import CBlobStore
   let identity: StoreIdentity
 
   init(directory: String, configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    try configuration.checkModes(for: directory)
     var options = unsafe bcs_options()
     switch configuration.durability.form {
     case .checkpointed: unsafe options.durability = BCS_CHECKPOINTED
@@ -24,6 +25,7 @@ internal import CBlobStore
     unsafe options.read_only = configuration.readOnly
     unsafe options.create = configuration.createsDirectory && !configuration.readOnly
     unsafe options.allow_network_fs = configuration.allowsNetworkFileSystem
+    unsafe options.recorded_modes = configuration.usesRecordedModes
     unsafe options.directory_mode = configuration.directoryMode
     unsafe options.file_mode = configuration.fileMode
     unsafe options.inline_threshold = configuration.inlineThreshold

@@ -247,7 +247,10 @@ private struct Contents: RandomAccessCollection, Sendable {
 extension BlobCache.Error {
   fileprivate static let notCached = Self(
     .notCached, operation: "fetch",
-    message: "The key is not in the cache, or is expired, and `.cacheOnly` runs no loader.")
+    message: """
+      The key is not in the cache, or is expired, and `.cacheOnly` runs no loader. Use `.cacheFirst` \
+      to load it.
+      """)
 
   fileprivate static let notToBeStored = Self(
     .declined, operation: "fetch", message: "The loader chose not to store its result.")

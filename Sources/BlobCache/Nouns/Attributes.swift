@@ -98,3 +98,22 @@ extension BlobCache.AttributeValue: ExpressibleByStringInterpolation, Expressibl
   public init(stringLiteral value: String) { self.init(value) }
   public init(arrayLiteral elements: UInt8...) { self.init(elements) }
 }
+
+extension BlobCache.Attributes: CustomStringConvertible {
+  /// Names and values; long ones shortened, bytes as their count.
+  public var description: String {
+    if isEmpty { return "[:]" }
+    let pairs = map { "\(BlobCache.Key($0.name).summary): \($0.value)" }
+    return "[" + pairs.joined(separator: ", ") + "]"
+  }
+}
+
+extension BlobCache.AttributeValue: CustomStringConvertible {
+  /// The text in quotes, 80 characters at most; for bytes, how many there are.
+  public var description: String {
+    switch form {
+    case .text(let text): BlobCache.Key(text).summary
+    case .bytes(let bytes): "\(bytes.count) bytes"
+    }
+  }
+}

@@ -97,3 +97,23 @@ extension BlobCache {
     }
   }
 }
+
+extension BlobCache.Blob: CustomStringConvertible {
+  /// Key, size, digest and source, never the bytes.
+  public var description: String {
+    "Blob(\(entry.key.summary), \(count) bytes, \(source.name), sha256:\(digest))"
+  }
+}
+
+extension BlobCache.Blob.Source {
+  fileprivate var name: String {
+    switch self {
+    case .index: "index"
+    case .file: "file"
+    case .loaded: "loaded"
+    case .memory: "memory"
+    case .stale: "stale"
+    case .loadedNotStored(let error): "loaded, not stored: \(error.code)"
+    }
+  }
+}

@@ -6,14 +6,6 @@ internal import Synchronization
   public import Foundation
 #endif
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 extension BlobCache {
   /// Where a cache takes the time from. All lifetimes are reckoned by it, in milliseconds.
   public struct Clock: Sendable {
@@ -31,15 +23,7 @@ extension BlobCache {
     /// Milliseconds since 1970.
     var milliseconds: Int64 {
       if let source { return source().millisecondsSince1970 }
-      var time = timespec()
-      #if os(Linux)
-        // The kernel's tick (1 to 4 ms) is exact enough for lifetimes and costs a quarter of the
-        // precise clock.
-        unsafe clock_gettime(CLOCK_REALTIME_COARSE, &time)
-      #else
-        unsafe clock_gettime(CLOCK_REALTIME, &time)
-      #endif
-      return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+      return systemMilliseconds()
     }
   }
 

@@ -21,10 +21,18 @@ extension BlobCache {
     /// When a blob's bytes are compared with its digest. Default: ``Verification/onFirstRead``.
     public var verification: Verification = .onFirstRead
 
-    /// The mode of folders that are made. Default: 0o700.
+    /// The mode of folders that are made, whatever the umask. Default: 0o700.
+    ///
+    /// The owner must be able to read, write and search, so 0o700 is the least; 0o2770 lets a group
+    /// share the directory, whose files then belong to that group. Opening throws
+    /// ``Error/Code/invalidArgument`` for anything else than permissions and the set-group-id bit.
     public var directoryMode: UInt32 = 0o700
 
-    /// The mode of files that are made. Default: 0o600.
+    /// The mode of files that are made, whatever the umask. Default: 0o600.
+    ///
+    /// The owner must be able to read and write, so 0o600 is the least, and 0o666 the most. A group
+    /// that shares the directory needs 0o660: who only reads writes access times too. Opening throws
+    /// ``Error/Code/invalidArgument`` for anything else.
     public var fileMode: UInt32 = 0o600
 
     /// Whether a directory on a network file system is accepted, where locks and shared memory may
@@ -46,6 +54,8 @@ extension BlobCache {
     package var inlineThreshold: UInt32 = 0
     /// Address space for the index at first; 0: the default.
     package var initialMapSize: UInt64 = 0
+    /// The modes of a directory that is there hold in place of those above.
+    package var usesRecordedModes = false
     /// In place of the kernel's boot id, for tests.
     package var bootID: String?
     /// In place of what statfs(2) says, for tests; 0: what it says.
@@ -80,5 +90,39 @@ extension BlobCache {
     public static let always = Verification(form: .always)
     /// Only by ``BlobCache/verify(_:repair:progress:)``.
     public static let never = Verification(form: .never)
+  }
+}
+
+extension BlobCache.Durability: CustomStringConvertible {
+  /// `checkpointed` or `durable`.
+  public var description: String {
+    switch form {
+    case .checkpointed: "checkpointed"
+    case .durable: "durable"
+    case .asRecorded: "as recorded"
+    }
+  }
+}
+
+extension BlobCache.Configuration {
+  /// Modes with which the directory could not be used by who makes it, or that are no modes of
+  /// files and folders that hold data.
+  func checkModes(for directory: String) throws(BlobCache.Error) {
+    if directoryMode & 0o700 != 0o700 || directoryMode & ~0o2777 != 0 {
+      throw Self.invalidMode(
+        "directoryMode", directoryMode, "0o700 is the least, 0o2770 is for a group", directory)
+    }
+    if fileMode & 0o600 != 0o600 || fileMode & ~0o666 != 0 {
+      throw Self.invalidMode("fileMode", fileMode, "from 0o600 up to 0o666", directory)
+    }
+  }
+
+  private static func invalidMode(
+    _ name: String, _ mode: UInt32, _ choices: String, _ directory: String
+  ) -> BlobCache.Error {
+    BlobCache.Error(
+      .invalidArgument, operation: "open", path: directory,
+      message: "The configuration's \(name) cannot be used; choose another (\(choices)).",
+      cause: "it is 0o\(String(mode, radix: 8))")
   }
 }

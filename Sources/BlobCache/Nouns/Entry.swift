@@ -17,7 +17,8 @@ extension BlobCache {
     public let lifetime: Lifetime
     /// When it was stored or renewed.
     public let storedAt: Date
-    /// When it expires, or for a sliding lifetime would if nobody read it again; nil: never.
+    /// When it expires, or for a sliding lifetime would if nobody read it again; nil: never,
+    /// also for a span that is too long to reckon with.
     public let expiresAt: Date?
     /// When it was last read, by any process; nil: never.
     public let lastAccess: Date?
@@ -56,4 +57,14 @@ extension BlobCache {
 extension BlobCache.Entry.Location: CustomStringConvertible {
   /// `index` or `file`.
   public var description: String { isFile ? "file" : "index" }
+}
+
+extension BlobCache.Entry: CustomStringConvertible {
+  /// Key, size, place, lifetime, attributes' names and digest.
+  public var description: String {
+    var text = "Entry(\(key.summary), \(size) bytes, \(location), \(lifetime)"
+    if isExpired { text += ", expired" }
+    if !attributes.isEmpty { text += ", attributes \(attributes)" }
+    return text + ", sha256:\(digest))"
+  }
 }

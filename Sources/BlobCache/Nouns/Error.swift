@@ -27,10 +27,11 @@ extension BlobCache {
 }
 
 extension BlobCache.Error: CustomStringConvertible {
-  /// One line: message, operation, path, cause.
+  /// One line: message, operation, path, cause. A path over 200 characters is shortened in its
+  /// middle; ``path`` has the whole.
   public var description: String {
     var text = "\(message) (\(code.rawValue), in \(operation)"
-    if let path { text += " of \(path)" }
+    if let path { text += " of \(path.isEmpty ? "an empty path" : shortened(path, to: 200))" }
     if let cause { text += ": \(cause)" }
     return text + ")"
   }
@@ -103,12 +104,14 @@ extension BlobCache.Error {
     public static let superseded = Code(rawValue: "superseded")
     /// An argument is out of range.
     public static let invalidArgument = Code(rawValue: "invalidArgument")
-    /// The cache was opened for reading only.
+    /// The cache was opened for reading only, or its file system is read-only.
     public static let readOnly = Code(rawValue: "readOnly")
     /// The directory or file does not exist.
     public static let notFound = Code(rawValue: "notFound")
     /// A file stands where a folder should be.
     public static let notADirectory = Code(rawValue: "notADirectory")
+    /// A folder stands where a file should be.
+    public static let isADirectory = Code(rawValue: "isADirectory")
     /// The database or digest library refused an operation for a reason of its own, given in
     /// ``cause``.
     public static let underlying = Code(rawValue: "underlying")
@@ -125,15 +128,23 @@ extension BlobCache.Error {
     Self(.cancelled, operation: operation, message: "The task was cancelled; nothing was stored.")
   }
 
-  /// C ends a path at its first NUL, so one that has a NUL in it would mean another file.
+  /// An empty path names nothing. C ends a path at its first NUL, so one that has a NUL in it would
+  /// mean another file.
   static func checkPath(_ path: String, _ operation: String) throws(Self) {
+    guard !path.isEmpty else {
+      throw Self(
+        .invalidArgument, operation: operation, path: path,
+        message: "The path is empty; name a file or a directory. Nothing was done.")
+    }
     guard path.utf8.contains(0) else { return }
     throw Self(
       .invalidArgument, operation: operation,
       message: "A path must not contain a NUL character; nothing was done.")
   }
 
-  static func closed(_ operation: String) -> Self {
-    Self(.closed, operation: operation, message: "The cache is closed; open the directory again.")
+  static func closed(_ operation: String, path: String? = nil) -> Self {
+    Self(
+      .closed, operation: operation, path: path,
+      message: "The cache is closed; open the directory again.")
   }
 }

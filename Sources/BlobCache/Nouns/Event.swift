@@ -77,3 +77,20 @@ extension BlobCache.Event {
     Self(.backgroundError, error: error)
   }
 }
+
+extension BlobCache.Event: CustomStringConvertible {
+  /// One line: kind, key, size, duration, error, those that are known.
+  public var description: String {
+    var text = kind.rawValue
+    if let key { text += " \(key.summary)" }
+    if let size { text += ", \(size) bytes" }
+    if let duration { text += ", \(duration)" }
+    if let error { text += ": \(error)" }
+    return text
+  }
+}
+
+extension BlobCache.Event.Kind: CustomStringConvertible {
+  /// The kind's name.
+  public var description: String { rawValue }
+}

@@ -132,6 +132,42 @@ extension Data: BlobCache.KeyConvertible {
   public var blobCacheKey: BlobCache.Key { BlobCache.Key(self) }
 }
 
+extension BlobCache.Key {
+  func checkLength(_ operation: String) throws(BlobCache.Error) {
+    guard byteCount > Self.maximumByteCount else { return }
+    throw BlobCache.Error(
+      .keyTooLong, operation: operation,
+      message: "A key has more than 65,536 bytes; use a digest of it as the key.")
+  }
+
+  /// In quotes, on one line and 80 characters at most: for descriptions, which must not be as long
+  /// as keys may be.
+  var summary: String {
+    let prefix = shortened(Self.text(of: self), to: 80)
+    return "\"\(prefix)\""
+  }
+
+  private static func text(of key: Self) -> String {
+    var out = String.UnicodeScalarView()
+    for scalar in key.description.unicodeScalars {
+      // Control characters would break the line, or a terminal.
+      if scalar.properties.generalCategory == .control || scalar == "\"" || scalar == "\\" {
+        out.append(contentsOf: scalar.escaped(asASCII: false).unicodeScalars)
+      } else {
+        out.append(scalar)
+      }
+    }
+    return String(out)
+  }
+}
+
+/// A text of at most `most` characters: the middle of a longer one is left out, since the ends of
+/// paths and keys tell the most.
+func shortened(_ text: String, to most: Int) -> String {
+  guard text.utf8.count > most, text.count > most else { return text }
+  return text.prefix(most / 2) + "…" + text.suffix(most - most / 2 - 1)
+}
+
 /// Two lower-case digits per byte.
 func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
   let digits = Array("0123456789abcdef".utf8)

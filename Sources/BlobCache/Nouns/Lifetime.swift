@@ -5,7 +5,10 @@
 #endif
 
 extension BlobCache {
-  /// How long an entry is fresh. An expired entry is a miss. Times are kept in whole milliseconds.
+  /// How long an entry is fresh. An expired entry is a miss.
+  ///
+  /// Times are kept in whole milliseconds, rounded down. A span or a moment beyond the 64 bits of them
+  /// (292 million years) is drawn to their end and means never: ``Entry/expiresAt`` is then nil.
   public struct Lifetime: Hashable, Sendable {
     package enum Form: Hashable, Sendable {
       case forever

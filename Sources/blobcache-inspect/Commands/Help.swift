@@ -52,7 +52,8 @@ extension Verb {
         --limit N        the first N
         --json           one object a line
 
-      READS ends at 63+. Control characters and what is not UTF-8 are written as escapes.
+      READS ends at 63+. Control characters and what is not UTF-8 are written as escapes. On a
+      terminal, the middle of a key that does not fit is left out.
       """
     case .show:
       """
@@ -89,7 +90,8 @@ extension Verb {
       usage: blobcache-inspect put DIRECTORY KEY [FILE|-] [--option…]
 
       Stores a file, or standard input, under a key. Makes the directory a cache if it is absent
-      or empty. Without an option for it, the entry does not expire.
+      or empty; one that holds anything and has no FORMAT is refused. Files get the modes that the
+      directory has. Without an option for it, the entry does not expire.
 
         --key BYTES            the key, whatever it begins with
         --ttl DURATION         fresh for so long: 500ms, 20s, 5m, 1h30m, 7d, 2w

@@ -4,16 +4,18 @@ extension ListCommand {
   func run(_ output: Output) async throws -> ExitStatus {
     try await target.reading { cache, _ in
       let now = currentMilliseconds()
+      // A whole key where a program may read it; on a terminal, lines that do not wrap.
+      let width = target.json ? nil : terminalWidth(1)
       if !target.json { try output.line(Row.header) }
       let entries = cache.entries(withPrefix: prefix)
       if let order = sort.map({ Order(sort: $0, reverse: reverse) }) {
         var top = Top(limit: limit, order: order)
         for try await entry in entries where accepts(entry) { top.insert(entry) }
-        for entry in top.sorted() { try write(entry, now: now, to: output) }
+        for entry in top.sorted() { try write(entry, now: now, width: width, to: output) }
       } else {
         var left = limit ?? .max
         for try await entry in entries where accepts(entry) {
-          try write(entry, now: now, to: output)
+          try write(entry, now: now, width: width, to: output)
           left -= 1
           if left == 0 { break }
         }
@@ -24,11 +26,13 @@ extension ListCommand {
 
   private func accepts(_ entry: BlobCache.Entry) -> Bool { !expiredOnly || entry.isExpired }
 
-  private func write(_ entry: BlobCache.Entry, now: Int64, to output: Output) throws {
+  private func write(
+    _ entry: BlobCache.Entry, now: Int64, width: Int?, to output: Output
+  ) throws {
     if target.json {
       try output.line(entry.json)
     } else {
-      try output.line(Row.text(entry, now: now))
+      try output.line(Row.text(entry, now: now, width: width))
     }
   }
 }
@@ -37,11 +41,13 @@ extension ListCommand {
 enum Row {
   static let header = columns("SIZE", "READS", "STORED", "EXPIRES", "KEY")
 
-  static func text(_ entry: BlobCache.Entry, now: Int64) -> String {
-    columns(
+  /// With the key shortened in its middle where the line would be longer than `width`; nil: never.
+  static func text(_ entry: BlobCache.Entry, now: Int64, width: Int? = nil) -> String {
+    let front = columns(
       formatted(bytes: entry.size), formatted(hits: entry.hits),
-      relative(entry.storedAt.milliseconds, now: now), entry.expiry(now: now),
-      readable(entry.key))
+      relative(entry.storedAt.milliseconds, now: now), entry.expiry(now: now), "")
+    let key = readable(entry.key)
+    return front + (width.map { shortened(key, to: max(20, $0 - front.count)) } ?? key)
   }
 
   private static func columns(

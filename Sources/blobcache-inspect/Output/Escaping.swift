@@ -43,8 +43,14 @@ func escaped(_ text: String) -> String {
 
 /// A word of the command line, for a message.
 func quoted(_ bytes: some Sequence<UInt8>) -> String {
-  let text = escaped(bytes)
-  return text.count <= 80 ? "'\(text)'" : "'\(text.prefix(77))…'"
+  "'\(shortened(escaped(bytes), to: 78))'"
+}
+
+/// A text of at most `most` characters: the middle of a longer one is left out, since the ends of paths and keys tell
+/// the most.
+func shortened(_ text: String, to most: Int) -> String {
+  guard text.count > most else { return text }
+  return text.prefix(most / 2) + "…" + text.suffix(most - most / 2 - 1)
 }
 
 /// What may do something to a terminal or mislead its reader, besides ASCII control characters.

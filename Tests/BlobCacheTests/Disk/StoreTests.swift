@@ -259,7 +259,7 @@ struct StoreDamageTests {
   }
 }
 
-final class Events: @unchecked Sendable {
+final class Events: @unchecked Sendable {  // its lock guards the list
   private let lock = NSLock()
   private var list: [BlobCache.Event] = []
   func add(_ event: BlobCache.Event) { lock.withLock { list.append(event) } }

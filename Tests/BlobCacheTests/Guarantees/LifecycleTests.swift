@@ -39,6 +39,19 @@ struct LifecycleTests {
     for error in errors { #expect(error.code == .closed, "\(error)") }
   }
 
+  @Test func statisticsOfAClosedCacheAreThoseOfItsEnd() async throws {
+    let cache = try BlobCache(directory: directory.path("cache"))
+    try await cache.store([1, 2, 3], for: "small")
+    try await cache.store(seededBytes(count: 100_000, seed: 1), for: "large")
+    _ = try cache.blob(for: "small")
+    _ = try cache.blob(for: "absent")
+    let before = cache.statistics
+    #expect(before.entries == 2 && before.blobFiles == 1 && before.indexBytes == 3)
+    #expect(before.hits == 1 && before.misses == 1 && before.stores == 2)
+    try await cache.close()
+    #expect(cache.statistics == before)
+  }
+
   @Test func closeInTheMiddleOfManyOperationsEndsThemAll() async throws {
     let path = directory.path("cache")
     for round in 0..<10 {

@@ -276,14 +276,7 @@ import Testing
   @Test func whoComesAroundACancellationNeverGetsItsError() async throws {
     for _ in 0..<200 {
       let door = Latch()
-      let first = Task {
-        try await cache.fetch("k") { load in
-          try await door.wait()
-          try await load.write("first".utf8)
-          return .complete
-        }
-      }
-      await until { flights.waiterCount == 1 }
+      let first = await held(by: door, "k", "first")
       let second = Task { try await load("k", "second") }
       first.cancel()
       await #expect(throws: CancellationError.self) { try await first.value }
@@ -340,14 +333,7 @@ import Testing
 
   @Test(arguments: Removal.allCases) func aRemovalDetaches(removal: Removal) async throws {
     let door = Latch()
-    let first = Task {
-      try await cache.fetch("key") { load in
-        try await door.wait()
-        try await load.write("old".utf8)
-        return .complete
-      }
-    }
-    await until { flights.waiterCount == 1 }
+    let first = await held(by: door, "key", "old")
     switch removal {
     case .one: try await cache.remove("key")
     case .all: try await cache.removeAll()
@@ -363,14 +349,7 @@ import Testing
 
   @Test func aReloadSupersedes() async throws {
     let door = Latch()
-    let first = Task {
-      try await cache.fetch("k") { load in
-        try await door.wait()
-        try await load.write("old".utf8)
-        return .complete
-      }
-    }
-    await until { flights.waiterCount == 1 }
+    let first = await held(by: door, "k", "old")
     let newer = Latch()
     let second = Task {
       try await cache.fetch("k", policy: .reload) { load in
@@ -655,6 +634,21 @@ import Testing
       try await load.write(value.utf8)
       return .complete
     }
+  }
+
+  /// One who waits for a load that stands before a door.
+  private func held(
+    by door: Latch, _ key: BlobCache.Key, _ value: String
+  ) async -> Task<BlobCache.Blob, any Error> {
+    let task = Task {
+      try await cache.fetch(key) { load in
+        try await door.wait()
+        try await load.write(value.utf8)
+        return .complete
+      }
+    }
+    await until { flights.waiterCount == 1 }
+    return task
   }
 
   /// Two who wait for one load that stands before a door.

@@ -1,7 +1,9 @@
+import CBlobStore
 import Foundation
 import Testing
 
 @testable import BlobCache
+@testable import blobcache_test_process
 
 struct KeyTests {
   @Test func bytesDecide() {
@@ -37,6 +39,22 @@ struct DigestTests {
       BlobCache.Digest(hashing: [UInt8]()).hex
         == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
     #expect(try BlobCache.Digest(bytes: BlobCache.Digest(hashing: "abc".utf8).bytes).hex == abc)
+  }
+
+  /// Where OpenSSL has no context to give, an implementation of our own stands in. On a new thread,
+  /// since each keeps its context; other tests may meet the fault, and do not notice.
+  @Test func hashingCannotFail() async throws {
+    let bytes = seededBytes(count: 1000, seed: 1)
+    let counts = Array(0...130) + [1000]
+    let expected = counts.map { BlobCache.Digest(hashing: bytes.prefix($0)) }
+    bcs_set_fault_hook({ step, _ in step.map { strcmp($0, "digest") } == 0 ? 1 : 0 }, nil)
+    defer { bcs_set_fault_hook(nil, nil) }
+    let found = await withCheckedContinuation { continuation in
+      Thread.detachNewThread {
+        continuation.resume(returning: counts.map { BlobCache.Digest(hashing: bytes.prefix($0)) })
+      }
+    }
+    #expect(found == expected)
   }
 
   @Test(arguments: ["", "00", String(repeating: "g", count: 64), String(repeating: "0", count: 65)])
@@ -98,6 +116,29 @@ struct LifetimeTests {
     #expect(Date.distantFuture.millisecondsSince1970 > 0)
     #expect(Date(timeIntervalSince1970: .infinity).millisecondsSince1970 == .max)
     #expect(Date(timeIntervalSince1970: .nan).millisecondsSince1970 == 0)
+  }
+
+  /// What is too long for the calendar is never, in both forms, and not a date of the year 292,000,000.
+  @Test func hugeDurationsNeverExpire() async throws {
+    let clock = BlobCache.ManualClock()
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache.temporary(configuration: configuration)
+    for lifetime: BlobCache.Lifetime in [
+      .expires(after: .seconds(Int64.max)), .sliding(.seconds(Int64.max)),
+      .sliding(.seconds(Int64.max), atMost: .seconds(Int64.max)),
+      .expires(at: Date(timeIntervalSince1970: .infinity)),
+    ] {
+      let entry = try await cache.store([1], for: "k", lifetime: lifetime)
+      #expect(entry.expiresAt == nil, "\(lifetime)")
+      clock.advance(by: .seconds(400 * 365 * 86_400))
+      #expect(try cache.blob(for: "k") != nil, "\(lifetime)")
+      #expect(try #require(try cache.entry(for: "k")).expiresAt == nil, "\(lifetime)")
+    }
+    let bounded = try await cache.store(
+      [1], for: "k", lifetime: .sliding(.seconds(Int64.max), atMost: .seconds(60)))
+    #expect(bounded.expiresAt == clock.now.addingTimeInterval(60))
+    try await cache.close()
   }
 
   @Test func throughTheRecord() {

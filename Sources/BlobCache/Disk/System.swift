@@ -1,3 +1,4 @@
+// The system calls that the library makes from Swift: the only file here that sees libc.
 #if canImport(FoundationEssentials)
   internal import FoundationEssentials
 #else
@@ -24,7 +25,9 @@ final class SystemFile: Sendable {
   static func replace(
     _ path: String, with bytes: UnsafeRawBufferPointer, mode: UInt32
   ) throws(BlobCache.Error) {
-    var template = Array("\(path).XXXXXX".utf8CString)
+    // A name of its own: one made from the file's could be too long where the file's is not.
+    let folder = path.lastIndex(of: "/").map { path[...$0] } ?? ""
+    var template = Array("\(folder).blobcache-XXXXXX".utf8CString)
     let file = try create(&template, path: path)
     do throws(BlobCache.Error) {
       try unsafe file.write(bytes, path: path)
@@ -57,7 +60,14 @@ final class SystemFile: Sendable {
       unsafe buffer.baseAddress.map { unsafe mkstemp($0) } ?? -1
     }
     guard descriptor >= 0 else {
-      throw BlobCache.Error(errno: errno, operation: "create", path: path)
+      let code = errno
+      guard code != ENOENT else {
+        throw BlobCache.Error(
+          .notFound, operation: "create", path: path,
+          message: "The folder to write into does not exist; make it, or name another one.",
+          cause: systemMessage(code))
+      }
+      throw BlobCache.Error(errno: code, operation: "create", path: path)
     }
     // mkstemp(3) does not do that itself, and a child must not inherit it.
     _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
@@ -90,21 +100,21 @@ private func writeOnce(_ descriptor: CInt, _ part: UnsafeRawBufferPointer) -> In
   unsafe write(descriptor, part.baseAddress, min(part.count, 1 << 30))
 }
 
-extension BlobCache.Error {
-  /// For system calls made from Swift.
-  init(errno code: CInt, operation: String, path: String) {
-    let (kind, advice): (Code, String) =
-      switch code {
-      case ENOSPC, EDQUOT: (.noSpace, "No space is left; free some on this disk.")
-      case EMFILE, ENFILE: (.tooManyFiles, "No file descriptor is left; raise the limit.")
-      case EACCES, EPERM, EROFS: (.permission, "Permission was denied; check owner and modes.")
-      case ENOENT: (.notFound, "The file or directory does not exist.")
-      case ENOTDIR: (.notADirectory, "A file stands where a folder should be.")
-      case ELOOP: (.symbolicLink, "A symbolic link stands where a file should be.")
-      default: (.io, "Reading or writing failed; check the disk and the system's log.")
-      }
-    self.init(
-      kind, operation: operation, path: path, message: advice,
-      cause: unsafe String(cString: strerror(code)))
-  }
+/// The system's words for an errno.
+func systemMessage(_ code: CInt) -> String { unsafe String(cString: strerror(code)) }
+
+/// The machine's clock, in milliseconds since 1970.
+func systemMilliseconds() -> Int64 {
+  var time = timespec()
+  #if os(Linux)
+    // The kernel's tick (1 to 4 ms) is exact enough for lifetimes and costs a quarter of the precise
+    // clock.
+    unsafe clock_gettime(CLOCK_REALTIME_COARSE, &time)
+  #else
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
+  #endif
+  return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
 }
+
+/// The number of this process, another one in the child of a fork.
+func currentProcess() -> CInt { getpid() }
