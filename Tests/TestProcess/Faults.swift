@@ -42,24 +42,6 @@ extension Commands {
       }, nil)
   }
 
-  /// `descriptors SPARE`: lets this process open exactly SPARE files more.
-  func limitDescriptors(spare: Int) throws {
-    let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
-    let count = rlim_t((open.compactMap(Int.init).max() ?? 2) + 1 + spare)
-    var limit = rlimit(rlim_cur: count, rlim_max: count)
-    guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
-      throw UsageError(description: "setrlimit: errno \(errno)")
-    }
-    // The numbers that are free below the limit, gaps among them.
-    var taken: [Int32] = []
-    while true {
-      let file = dup(0)
-      guard file >= 0 else { break }
-      taken.append(file)
-    }
-    for file in taken.suffix(spare) { close(file) }
-  }
-
   /// `check DIRECTORY`: opens below the library and walks the index and the folders without repairing.
   /// Only in a process that has not opened the directory otherwise.
   func check(_ words: [String]) throws -> String {
