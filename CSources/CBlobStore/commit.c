@@ -44,14 +44,15 @@ static bool is_put(const bcs_write *write) {
 
 /* ---- rows */
 
-static int find(batch *b, const uint8_t key_hash[BCS_HASH_SIZE], bcsi_record *out, bool *found) {
+static int find(batch *b, const uint8_t key_hash[BCS_HASH_SIZE], bcsi_record *out, bool *found, bool *unreadable) {
   MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, value;
   int rc = mdb_get(b->txn, b->store->index.entries, &key, &value);
-  *found = false;
+  *found = *unreadable = false;
   if (rc == MDB_NOTFOUND) return 0;
   if (rc != 0) return rc;
   /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
   *found = bcsi_record_decode(value.mv_data, value.mv_size, out);
+  *unreadable = !*found;
   memcpy(out->view.key_hash, key_hash, BCS_HASH_SIZE);
   return 0;
 }
@@ -191,8 +192,8 @@ static int fail_write(bcs_write *write, bcs_status status) {
 static int apply_put(batch *b, bcs_write *write) {
   bcs_store *store = b->store;
   bcsi_record old, made;
-  bool replaces, has_line = false;
-  int rc = find(b, write->key_hash, &old, &replaces);
+  bool replaces, unreadable, has_line = false;
+  int rc = find(b, write->key_hash, &old, &replaces, &unreadable);
   if (rc != 0) return rc;
   if (!bcsi_record_decode(write->record, write->record_count, &made))
     return fail_write(write, bcsi_fail(BCS_INVALID, 0, "store", NULL, NULL));
@@ -239,7 +240,7 @@ static int apply_put(batch *b, bcs_write *write) {
   rc = mdb_put(b->txn, store->index.entries, &key, &value, 0);
   if (rc == 0 && !same_digest) rc = digest_row(b, made.view.digest, write->key_hash, true);
   if (rc != 0) return rc;
-  if (!replaces) b->totals.entries++;
+  if (!replaces && !unreadable) b->totals.entries++; /* an unreadable one is counted already */
   if (!made.view.is_file) b->totals.inline_bytes += made.view.size;
   write->access_ms = made.view.written_ms;
   write->hits = 0;
@@ -270,8 +271,8 @@ static int delete_found(batch *b, bcs_write *write, bcsi_record *old) {
 
 static int apply_remove(batch *b, bcs_write *write) {
   bcsi_record old;
-  bool found;
-  int rc = find(b, write->key_hash, &old, &found);
+  bool found, unreadable;
+  int rc = find(b, write->key_hash, &old, &found, &unreadable);
   if (rc != 0) return rc;
   if (!found) { /* gone, or a row that cannot be read: that goes too */
     MDB_val key = {BCS_HASH_SIZE, write->key_hash};
@@ -313,8 +314,8 @@ static int apply_heal(batch *b, bcs_write *write) {
 
 static int apply_renew(batch *b, bcs_write *write) {
   bcsi_record old, wish;
-  bool found;
-  int rc = find(b, write->key_hash, &old, &found);
+  bool found, unreadable;
+  int rc = find(b, write->key_hash, &old, &found, &unreadable);
   if (rc != 0) return rc;
   if (!found || (write->generation != 0 && old.view.generation != write->generation)) {
     write->result = found ? BCS_STALE_WRITE : BCS_MISS;
@@ -665,12 +666,13 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
   if (status == BCS_OK) {
     MDB_cursor *cursor;
     MDB_val key, value;
-    size_t done = 0;
+    size_t gone = 0;
+    bcs_error first = {0}; /* of a file that cannot be unlinked: it stays, and the sweep goes on behind it */
     int rc = bcsi_fault("trash");
     if (rc == 0) rc = mdb_cursor_open(txn, store->index.trash, &cursor);
     if (rc == 0) {
-      while (status == BCS_OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)) == 0) {
-        if (done++ == limit) {
+      while (status == BCS_OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+        if (gone == limit) {
           *more = true;
           break;
         }
@@ -680,15 +682,22 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
         if (sane) memcpy(digest, key.mv_data, sizeof digest);
         if (sane && !bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0)
           status = bcsi_blob_unlink(store, digest);
-        if (status == BCS_OK && rc == 0) rc = mdb_cursor_del(cursor, 0);
+        if (status != BCS_OK && rc == 0) {
+          if (first.status == BCS_OK) bcs_last_error(&first);
+          status = BCS_OK;
+          continue;
+        }
+        if (rc == 0) rc = mdb_cursor_del(cursor, 0);
         if (rc != 0) break;
+        gone++;
       }
       mdb_cursor_close(cursor);
     }
     if (rc == MDB_NOTFOUND) rc = 0;
-    if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_write_commit(store, txn);
+    if (status == BCS_OK && rc == 0 && gone > 0) rc = bcsi_write_commit(store, txn);
     else bcsi_write_abort(store, txn);
     if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
+    else if (status == BCS_OK && first.status != BCS_OK && !*more) status = bcsi_repeat(&first);
   }
   bcsi_writer_unlock(store);
   bcsi_call_leave(store);
