@@ -39,7 +39,9 @@ let package = Package(
       name: "blobcache-inspect", dependencies: ["BlobCache"], swiftSettings: strict),
     .executableTarget(
       name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore"],
-      path: "Tests/TestProcess"),
+      path: "Tests/TestProcess",
+      // Its own `open`, in front of the C library's: see Descriptors.swift.
+      linkerSettings: [.unsafeFlags(["-Xlinker", "--export-dynamic-symbol=open"])]),
     .testTarget(
       name: "BlobCacheTests",
       dependencies: ["BlobCache", "CBlobStore", "blobcache-test-process"]),

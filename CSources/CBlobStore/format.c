@@ -212,9 +212,14 @@ static bcs_status write_format(bcs_store *store) {
 
 static bcs_status open_lock(bcs_store *store, bool create) {
   int flags = store->options.read_only ? O_RDONLY : O_RDWR;
-  store->lock_fd = openat(store->root_fd, "LOCK", flags | (create ? O_CREAT : 0) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-                          store->file_mode);
-  if (store->lock_fd < 0) return fail(store, errno, "open", "LOCK");
+  bcsi_forks_wait();
+  int fd = openat(store->root_fd, "LOCK", flags | (create ? O_CREAT : 0) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                  store->file_mode);
+  int code = errno;
+  (void)bcsi_fault("lock-opened");
+  store->lock_fd = fd;
+  bcsi_forks_go_on();
+  if (store->lock_fd < 0) return fail(store, code, "open", "LOCK");
   struct stat st;
   if (fstat(store->lock_fd, &st) != 0) return fail(store, errno, "stat", "LOCK");
   if (!S_ISREG(st.st_mode)) {

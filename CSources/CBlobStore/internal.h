@@ -356,6 +356,8 @@ struct bcs_store {
 enum { BCSI_MAX_LINES = 1 << 27 };
 extern _Atomic uint64_t bcsi_fork_epoch;
 bcs_status bcsi_check_place(const bcs_store *store); /* BCS_GONE: the directory was removed or renamed */
+void bcsi_forks_wait(void); /* between these two no fork happens: what opens LOCK also says so in lock_fd */
+void bcsi_forks_go_on(void);
 bcs_status bcsi_call_enter(bcs_store *store);
 void bcsi_call_leave(bcs_store *store);
 bcs_status bcsi_key_hash(const void *key, size_t count, uint8_t out[BCS_HASH_SIZE]);

@@ -32,6 +32,9 @@ static void after_fork_in_child(void) {
 }
 static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
+void bcsi_forks_wait(void) { pthread_mutex_lock(&list_lock); }
+void bcsi_forks_go_on(void) { pthread_mutex_unlock(&list_lock); }
+
 static void list_add(bcs_store *store) {
   pthread_mutex_lock(&list_lock);
   store->next = all_stores;
@@ -108,9 +111,11 @@ static void release(bcs_store *store) {
     /* By name first: a lock lasts as long as any copy of the descriptor, and a fork may just have made one. */
     for (int byte = BCSI_LOCK_OPEN; byte <= BCSI_LOCK_TURNSTILE && !is_forked(store); byte++)
       bcsi_unlock(store->lock_fd, (bcsi_lock_byte)byte);
-    close(store->lock_fd);
   }
+  bcsi_forks_wait(); /* the child closes what stands in lock_fd: never a number that is somebody else's by now */
+  if (store->lock_fd >= 0) close(store->lock_fd);
   store->lock_fd = -1;
+  bcsi_forks_go_on();
   list_remove(store);
 }
 

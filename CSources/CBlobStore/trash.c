@@ -62,7 +62,7 @@ static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more) {
     bcsi_write_abort(store, txn);
   }
   if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
-  return status == BCS_OK ? trouble : status;
+  return status == BCS_OK && !*more ? trouble : status; /* what is left is tried again with the next sweep */
 }
 
 bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {

@@ -38,6 +38,9 @@ struct Commands {
     case "descriptors": try limitDescriptors(spare: number(words, 0) { Int($0) })
     case "fault": try injectFault(words)
     case "check": return try check(words)
+    case "close-reading": return try await closeWhileReading(words)
+    case "forks": return try forks(words)
+    case "flip": return try await flip(words)
     case "fork": return try forkedLookup(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
@@ -190,6 +193,18 @@ struct Commands {
     for index in 0..<count {
       try await opened().store(
         seededBytes(count: size, seed: UInt64(index)), for: BlobCache.Key("fill-\(index)"))
+    }
+    return "ok \(count)"
+  }
+
+  /// `flip COUNT SIZE`: two keys, each with one of two contents (seeds 0 and 1) by turns.
+  private func flip(_ words: [String]) async throws -> String {
+    let count = try number(words, 0) { Int($0) }
+    let size = try number(words, 1) { Int($0) }
+    let contents = [seededBytes(count: size, seed: 0), seededBytes(count: size, seed: 1)]
+    for index in 0..<count {
+      try await opened().store(
+        contents[(index / 2 + index) % 2], for: BlobCache.Key("flip-\(index % 2)"))
     }
     return "ok \(count)"
   }

@@ -16,6 +16,9 @@ private struct Fault: Sendable {
 
 private let fault = Mutex<Fault?>(nil)
 
+/// Set when a file is about to be opened: `close-reading`.
+private let isReading = Atomic<Bool>(false)
+
 extension Commands {
   /// `fault STEP COUNT kill|stop|ERRNO`; `fault none` takes it away.
   func injectFault(_ words: [String]) throws {
@@ -40,24 +43,6 @@ extension Commands {
           return reached.code
         }
       }, nil)
-  }
-
-  /// `descriptors SPARE`: lets this process open exactly SPARE files more.
-  func limitDescriptors(spare: Int) throws {
-    let open = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
-    let count = rlim_t((open.compactMap(Int.init).max() ?? 2) + 1 + spare)
-    var limit = rlimit(rlim_cur: count, rlim_max: count)
-    guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
-      throw UsageError(description: "setrlimit: errno \(errno)")
-    }
-    // The numbers that are free below the limit, gaps among them.
-    var taken: [Int32] = []
-    while true {
-      let file = dup(0)
-      guard file >= 0 else { break }
-      taken.append(file)
-    }
-    for file in taken.suffix(spare) { close(file) }
   }
 
   /// `check DIRECTORY`: opens below the library and walks the index and the folders without repairing.
@@ -94,6 +79,90 @@ extension Commands {
       String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
     }
     return "error \(what) \(String(cString: bcs_status_name(error.status))) \(cause)"
+  }
+
+  /// `close-reading KEY`: closes while another thread is about to open the key's file, and tells what that one got.
+  func closeWhileReading(_ words: [String]) async throws -> String {
+    let cache = try opened()
+    let key = BlobCache.Key(words.first ?? "")
+    bcs_set_fault_hook(
+      { step, _ in
+        if let step, strcmp(step, "blob-open") == 0 {
+          isReading.store(true, ordering: .sequentiallyConsistent)
+          usleep(100_000)
+        }
+        return 0
+      }, nil)
+    defer { bcs_set_fault_hook(nil, nil) }
+    async let answer = withCheckedContinuation {
+      (continuation: CheckedContinuation<String, Never>) in
+      DispatchQueue(label: "reader").async {
+        do throws(BlobCache.Error) {
+          let blob = try cache.blob(for: key)
+          continuation.resume(returning: blob.map { "hit \($0.count)" } ?? "miss")
+        } catch {
+          continuation.resume(returning: "error \(error.code)")
+        }
+      }
+    }
+    while !isReading.load(ordering: .sequentiallyConsistent) {
+      try await Task.sleep(for: .milliseconds(1))
+    }
+    try await cache.close()
+    return await answer
+  }
+
+  /// `forks COUNT DIRECTORY`: forks while other threads open, use and close a cache there without pause. Tells in how
+  /// many of the children a descriptor of LOCK is left, which would keep locks when all others are gone.
+  func forks(_ words: [String]) throws -> String {
+    typealias Fork = @convention(c) () -> pid_t
+    guard words.count == 2, let count = Int(words[0]), let symbol = dlsym(nil, "fork") else {
+      throw UsageError(description: "forks COUNT DIRECTORY")
+    }
+    let fork = unsafeBitCast(symbol, to: Fork.self)
+    let directory = words[1]
+    let isOver = Atomic<Bool>(false)
+    let opens = Atomic<Int>(0)
+    let threads = DispatchGroup()
+    // The moment in which the descriptor is there and nobody knows it yet, made longer.
+    bcs_set_fault_hook(
+      { step, _ in
+        if let step, strcmp(step, "lock-opened") == 0 { usleep(500) }
+        return 0
+      }, nil)
+    for index in 0..<2 {
+      DispatchQueue(label: "opener \(index)").async(group: threads) {
+        var options = bcs_options()
+        options.create = true
+        while !isOver.load(ordering: .relaxed) {
+          var store: OpaquePointer?
+          guard bcs_open(directory, &options, &store) == BCS_OK else { continue }
+          bcs_close(store)
+          opens.add(1, ordering: .relaxed)
+        }
+      }
+    }
+    // A child of a process with many threads does as little as it can: no Swift object is made in it.
+    let names = (0..<256).map { strdup("/proc/self/fd/\($0)") }
+    let target = UnsafeMutablePointer<CChar>.allocate(capacity: 4096)
+    defer { target.deallocate() }
+    var kept = 0
+    for _ in 0..<count {
+      let child = fork()
+      if child == 0 {
+        for name in names {
+          let length = readlink(name!, target, 4096)  // made by strdup above
+          if length > 5, memcmp(target + length - 5, "/LOCK", 5) == 0 { _exit(1) }
+        }
+        _exit(0)
+      }
+      var status: Int32 = 0
+      if waitpid(child, &status, 0) != child || status != 0 { kept += 1 }
+    }
+    isOver.store(true, ordering: .relaxed)
+    threads.wait()
+    for name in names { free(name) }
+    return opens.load(ordering: .relaxed) > 0 ? "ok kept=\(kept)" : "error nothing was opened"
   }
 
   /// `fork KEY`: forks, looks the key up in the child and tells what happened there. Swift marks

@@ -7,9 +7,17 @@ import Foundation
 @main
 struct TestProcess {
   static func main() async {
-    // Coming back to the main actor opens libdispatch's eventfd, which traps when there is no
-    // descriptor left: it should be there before `descriptors` takes them away.
-    await Task.detached {}.value
+    if CommandLine.arguments.dropFirst().first == "bare" {
+      return bare(Array(CommandLine.arguments.dropFirst(2)))
+    }
+    // Dispatch's own descriptors should be there before `descriptors` takes all others away: it traps when it cannot
+    // have them. Yielding always comes back through the main queue; a timer that has run opened the rest.
+    await Task.yield()
+    await withCheckedContinuation { continuation in
+      DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(1)) {
+        continuation.resume()
+      }
+    }
     var commands = Commands()
     while let line = readLine() {
       let words = line.split(separator: " ").map(String.init)
@@ -22,6 +30,37 @@ struct TestProcess {
       } catch {
         answer("error other \(oneLine(error))")
       }
+    }
+  }
+
+  /// `bare DIRECTORY SPARE`, as arguments: opens with SPARE descriptors before anything here has used Dispatch, and
+  /// stores when none is left.
+  private static func bare(_ words: [String]) {
+    do {
+      guard words.count == 2, let spare = Int(words[1]) else {
+        throw UsageError(description: "bare DIRECTORY SPARE")
+      }
+      try limitDescriptors(spare: spare)
+      let cache = try BlobCache(directory: words[0])
+      answer("ok")
+      try limitDescriptors(spare: 0)
+      let done = DispatchSemaphore(value: 0)
+      Task.detached {
+        do {
+          answer("ok \(try await cache.store([1, 2, 3], for: "key").digest.hex)")
+        } catch {
+          answer("error \(oneLine(error))")
+        }
+        done.signal()
+      }
+      done.wait()
+      // Long enough for what the store does when it is let alone, which takes a timer.
+      usleep(200_000)
+      answer("alive")
+    } catch let error as BlobCache.Error {
+      answer("error \(error.code) \(oneLine(error))")
+    } catch {
+      answer("error other \(oneLine(error))")
     }
   }
 

@@ -50,6 +50,7 @@ final class StoreRegistry: Sendable {
           case .ending(let store):
             store.ended.wait()
           case .absent:
+            try RuntimeDescriptors.prepare()
             let handle = try StoreHandle(directory: directory, configuration: configuration)
             let store = Store(
               handle: handle, configuration: configuration, isTemporary: isTemporary)

@@ -128,14 +128,6 @@ struct TroubleIsAnErrorTests {
 
   @Test(arguments: [0, 1, 2, 3, 5, 8, 12])
   func openWithoutDescriptorsIsAnErrorAndALaterOneWorks(spare: Int) async throws {
-    // In two of six runs of this test the second process ended, with 8 and 12 descriptors left too; never in 75 runs
-    // by hand, one after another. Not understood, so the promise is not shown here.
-    await withKnownIssue("the second process may end", isIntermittent: true) {
-      try await openWithoutDescriptors(spare: spare)
-    }
-  }
-
-  private func openWithoutDescriptors(spare: Int) async throws {
     let path = directory.path("cache")
     for made in [false, true] {
       if made {
@@ -148,12 +140,28 @@ struct TroubleIsAnErrorTests {
       let opened = try await process.call("open \(path)")
       #expect(opened == "ok" || opened.hasPrefix("error tooManyFiles "), "\(opened)")
       if spare == 0 { #expect(opened != "ok") }
-      try await process.end()
+      #expect(try await process.end() == 0)
     }
     let cache = try BlobCache(directory: path)
     #expect(try cache.blob(for: "key")?.count == 100_000)
     try await cache.close()
     #expect(try await structureOf(path) == "ok")
+  }
+
+  /// Dispatch traps when it needs a descriptor of its own and there is none; by then it must have them.
+  @Test(arguments: [0, 1, 2, 3, 4, 6, 12, 64])
+  func theRuntimeHasItsDescriptorsBeforeTheFirstCacheIsOpen(spare: Int) async throws {
+    let path = directory.path("cache")
+    let process = try SecondProcess(arguments: ["bare", path, "\(spare)"])
+    let opened = try await process.nextLine()
+    if spare == 64 { #expect(opened == "ok") }
+    if opened == "ok" {
+      #expect(try await process.nextLine().hasPrefix("ok "))
+      #expect(try await process.nextLine() == "alive")
+    } else {
+      #expect(opened.hasPrefix("error tooManyFiles "), "\(opened)")
+    }
+    #expect(await process.status() == 0, "\(process.standardError)")
   }
 
   @Test(arguments: ["format", "index-open", "slots-allocate"])
@@ -213,7 +221,46 @@ struct TroubleIsAnErrorTests {
     #expect(try await structureOf(path) == "ok")
   }
 
+  /// The other files are unlinked by the same sweep, and the one that could not be is by a later one.
+  @Test func aFileThatCannotBeUnlinkedDoesNotKeepTheOthers() async throws {
+    let path = directory.path("cache")
+    let process = try await SecondProcess.over(path)
+    for index in 0..<4 {
+      #expect(try await process.call("store key-\(index) 50000 \(index)").hasPrefix("ok"))
+    }
+    #expect(try await process.call("fault unlink 1 \(EACCES)") == "ok")
+    #expect(try await process.call("clear") == "ok")
+    try await eventually("three of four files go") { CacheFolder(path).blobFiles.count == 1 }
+    #expect(try await process.call("store small 10 1").hasPrefix("ok"))
+    try await eventually("the fourth goes") { CacheFolder(path).blobFiles.isEmpty }
+    try await process.end()
+    #expect(try await structureOf(path) == "ok")
+  }
+
   // MARK: Garbage
+
+  @Test func aStoreOverARecordThatCannotBeReadCountsOnce() async throws {
+    let path = directory.path("cache")
+    let key = "a key whose record is damaged"
+    var cache = try BlobCache(directory: path)
+    try await cache.store([1, 2, 3], for: BlobCache.Key(key))
+    try await cache.close()
+    let index = path + "/index/data.mdb"
+    var data = try #require(FileManager.default.contents(atPath: index))
+    // The fixed part of a record, 104 bytes, stands before the key; old copies of the page may be there too.
+    var from = data.startIndex
+    while let found = data.range(of: Data(key.utf8), in: from..<data.endIndex) {
+      try overwrite(index, at: found.lowerBound - 104, with: [UInt8](repeating: 0xff, count: 104))
+      from = found.upperBound
+    }
+    #expect(from > data.startIndex)
+    data.removeAll()
+    cache = try BlobCache(directory: path)
+    try await cache.store([4, 5, 6], for: BlobCache.Key(key))
+    #expect(try #require(try cache.blob(for: BlobCache.Key(key))).holds([4, 5, 6]))
+    #expect(cache.statistics.entries == 1)
+    try await cache.close()
+  }
 
   enum Garbage: String, CaseIterable {
     case random, zeroes, half, empty, metaPages

@@ -8,6 +8,8 @@ import Testing
 final class SecondProcess: Sendable {
   let pid: pid_t
   private let socket: Int32
+  /// A file without a name that takes its standard error.
+  private let errors: Int32
   private let queue = DispatchQueue(label: "second process")
   private let state = Mutex(State())
 
@@ -33,7 +35,9 @@ final class SecondProcess: Sendable {
   }()
 
   /// Starts it, below `wrapper` (a command and its arguments) when one is given.
-  init(wrapper: [String] = [], environment: [String: String] = [:]) throws {
+  init(
+    wrapper: [String] = [], arguments more: [String] = [], environment: [String: String] = [:]
+  ) throws {
     // One socket pair for both directions: made close-on-exec in one step, so that no process which
     // another test starts at the same moment keeps an end of it open.
     var ends: [Int32] = [0, 0]
@@ -41,7 +45,8 @@ final class SecondProcess: Sendable {
     guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else {
       throw Failure(description: "socketpair: errno \(errno)")
     }
-    let words = wrapper + [Self.executable]
+    let errors = Self.nameless()
+    let words = wrapper + [Self.executable] + more
     var variables = ProcessInfo.processInfo.environment
     variables["SWIFT_BACKTRACE"] = "enable=no"
     variables.merge(environment) { $1 }
@@ -49,6 +54,7 @@ final class SecondProcess: Sendable {
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
+    if errors >= 0 { posix_spawn_file_actions_adddup2(&actions, errors, 2) }
     var arguments = words.map { strdup($0) } + [nil]
     var settings = variables.map { strdup("\($0.key)=\($0.value)") } + [nil]
     var child: pid_t = 0
@@ -56,13 +62,28 @@ final class SecondProcess: Sendable {
     for word in arguments + settings { free(word) }
     posix_spawn_file_actions_destroy(&actions)
     close(ends[1])
-    guard status == 0 else { throw Failure(description: "\(words[0]): errno \(status)") }
-    (pid, socket) = (child, ends[0])
+    guard status == 0 else {
+      close(ends[0])
+      close(errors)
+      throw Failure(description: "\(words[0]): errno \(status)")
+    }
+    (pid, socket, self.errors) = (child, ends[0], errors)
+  }
+
+  /// A new file that nobody can find; negative when there is none to be had.
+  private static func nameless() -> Int32 {
+    var path = Array("\(FileManager.default.temporaryDirectory.path)/blobcache-XXXXXX".utf8CString)
+    let file = mkstemp(&path)
+    if file < 0 { return file }
+    unlink(path)
+    _ = fcntl(file, F_SETFD, FD_CLOEXEC)
+    return file
   }
 
   deinit {
     kill()
     close(socket)
+    close(errors)
   }
 
   /// Starts one that has `directory` open.
@@ -85,6 +106,7 @@ final class SecondProcess: Sendable {
   func send(_ line: String) throws {
     let bytes = Array((line + "\n").utf8)
     guard Glibc.send(socket, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count else {
+      if errno == EPIPE { throw ended() }
       throw Failure(description: "process \(pid) takes no command: errno \(errno)")
     }
   }
@@ -94,9 +116,7 @@ final class SecondProcess: Sendable {
     try await withCheckedThrowingContinuation { continuation in
       queue.async {
         let line = Result { () throws -> String in
-          guard let line = try self.blockingLine() else {
-            throw Failure(description: "process \(self.pid) has ended")
-          }
+          guard let line = try self.blockingLine() else { throw self.ended() }
           return line
         }
         continuation.resume(with: line)
@@ -128,6 +148,25 @@ final class SecondProcess: Sendable {
       guard count > 0 else { return nil }
       state.withLock { $0.unread += chunk[..<count] }
     }
+  }
+
+  /// It has closed its end, so it is ending or has ended: how, and what it said about that.
+  private func ended() -> Failure {
+    let status = state.withLock { state in
+      let status = state.status ?? Self.reap(pid)
+      state.status = status
+      return status
+    }
+    let signal = status & 0x7f  // waitpid(2)
+    let how = signal != 0 ? "by signal \(signal)" : "with status \(status >> 8)"
+    return Failure(description: "process \(pid) has ended \(how), saying: \(standardError)")
+  }
+
+  /// What it has written to its standard error so far.
+  var standardError: String {
+    var bytes = [UInt8](repeating: 0, count: 1 << 16)
+    let count = pread(errors, &bytes, bytes.count, 0)
+    return String(decoding: bytes.prefix(max(count, 0)), as: UTF8.self)
   }
 
   /// `kill -9`, and waits until it is gone.
