@@ -23,6 +23,9 @@ final class Store: Sendable {
   /// The first opener's.
   let clock: BlobCache.Clock
   let isReadOnly: Bool
+  /// Whether lookups begin with the memory tier. Not where every read is to be verified: a hit in
+  /// memory would tell nothing of the disk.
+  let hasMemory: Bool
   let counters = StoreCounters()
   let flights = FlightTable<BlobCache.Blob>()
   let queue: WriteQueue
@@ -40,6 +43,10 @@ final class Store: Sendable {
     self.isTemporary = isTemporary
     clock = configuration.clock
     isReadOnly = configuration.readOnly
+    hasMemory =
+      !configuration.readOnly && configuration.verification != .always
+      && configuration.memory != .off
+    if hasMemory { handle.startMemory(configuration.memory) }
     let listeners = Listeners()
     self.listeners = listeners
     thread = DispatchQueue(label: "blobcache.writer")
