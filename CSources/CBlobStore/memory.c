@@ -22,9 +22,9 @@
  *
  * Lookups. A table of sets, each one cache line of five words: 16 bits of the hash, the item's address, one bit "hit
  * since the hand came by", which is set only where it is not. Beside each word stands the number of the entry's line:
- * what a hit needs next (the item with its key and bytes, and the line) is asked for together. A hit writes nothing that two threads share, but that bit
- * and, once a millisecond of the clock, the access time in the entry's line. It claims a pin (a cache line that the
- * thread returns to), which holds the era when it began.
+ * what a hit needs next (the item with its key and bytes, and the line) is asked for together. A hit writes nothing that
+ * two threads share, but that bit and, once a millisecond of the clock, the access time in the entry's line. It claims a
+ * pin (a cache line that the thread returns to), which holds the era when it began.
  *
  * Changes take a mutex of a shard, by trying: who does not get it leaves things as they are. An item that is taken out
  * waits in its shard's limbo until no pin is as old as the era of its removal, and counts as memory of the tier until

@@ -52,7 +52,8 @@ enum MemoryHits {
     let after = cache.statistics
     guard after.memoryHits - before.memoryHits == after.hits - before.hits else {
       throw Failure(
-        "\(after.memoryHits - before.memoryHits) of \(after.hits - before.hits) hits were of memory")
+        "\(after.memoryHits - before.memoryHits) of \(after.hits - before.hits) hits were of memory"
+      )
     }
     try await cache.close()
     return samples
