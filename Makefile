@@ -67,6 +67,11 @@ kill-long: bootstrap ## the kill -9 tests, some thousands of kills
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
 
+.PHONY: coherence-long
+coherence-long: bootstrap ## the memory tiers of three processes against a million writes
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_COHERENCE=1000000 scripts/swift-test 3600 .build/logs/coherence.log --skip-build --filter MemoryAgrees
+
 .PHONY: asan
 asan: bootstrap ## the tests under AddressSanitizer, leaks included
 	SWIFT_BACKTRACE=enable=no scripts/swift-test 1500 .build/logs/asan.log --sanitize=address \

@@ -274,6 +274,7 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   bool is_there = rc == 0;
   /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
   bool replaces = is_there && decode_row(write->key_hash, &value, &old);
+  if (is_there && !replaces) b->strays = true;
   uint32_t line = replaces ? old.view.slot : 0;
   bool fresh = !replaces || !bcsi_slots_has(store, line), reused = false;
   bcs_status status = BCS_OK;
@@ -350,6 +351,7 @@ static int apply_remove(bcsi_batch *b, bcs_write *write) {
     MDB_val key = {BCS_HASH_SIZE, write->key_hash};
     rc = mdb_del(b->txn, b->store->index.entries, &key, NULL);
     write->result = rc == 0 ? BCS_OK : BCS_MISS;
+    if (rc == 0) b->strays = true;
     if (rc == 0) b->totals.entries -= b->totals.entries > 0;
     return rc == MDB_NOTFOUND ? 0 : rc;
   }

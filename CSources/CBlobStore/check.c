@@ -110,8 +110,10 @@ static int check_entries(walk *w) {
     if (!bcsi_slots_agree(store, &record.view) && !newest_agrees(w, record.view.key_hash)) {
       w->report->wrong_slots++;
       if (w->repair && bcsi_slots_has(store, record.view.slot)) {
+        bcsi_slots_epoch(store, true); /* what a memory tier knows by a wrong line is void */
         bcsi_slots_fill(store, &record.view, record.view.written_ms, 0);
         bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
+        bcsi_slots_epoch(store, false);
       }
     }
   }

@@ -25,7 +25,7 @@ static bool is_put(const bcs_write *write) {
  * count, and whoever is given one counts on from it. What coherence needs of them the epoch tells. */
 static void lines_before(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   bcs_store *store = b->store;
-  if (b->cleared) bcsi_slots_epoch(store, true);
+  if (b->cleared || b->strays) bcsi_slots_epoch(store, true);
   bcsi_slots_mark(store, b->lines, b->line_count);
   for (size_t i = 0; i < count; i++) {
     bcs_write *write = writes[i];
@@ -60,7 +60,7 @@ static void lines_after(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   if (b->cleared) bcsi_ghosts_clear(store);
   bcsi_evict_done(b);
   bcsi_slots_publish_totals(store, &b->totals);
-  if (b->cleared) bcsi_slots_epoch(store, false);
+  if (b->cleared || b->strays) bcsi_slots_epoch(store, false);
   bcsi_slots_unmark(store);
 }
 
@@ -95,7 +95,8 @@ bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
   if (!lines) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "mend", store->info.path, NULL);
   size_t count = bcsi_slots_marked(store, lines, CAPACITY, &all);
   bcs_status status = BCS_OK;
-  if (count > 0 || all) {
+  /* A removal of everything marks no line, and a writer may die before it has marked any: the epoch tells. */
+  if (count > 0 || all || bcsi_slots_epoch_is_odd(store)) {
     bcsi_totals totals;
     status = bcsi_totals_get(store, txn, &totals);
     for (size_t i = 0; status == BCS_OK && i < count; i++) status = mend_line(store, txn, lines[i], &totals);
@@ -143,11 +144,12 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
 
 /* Nothing changed, so each line says again what it said; the last write of a line first. */
 static void lines_taken_back(bcsi_batch *b, bcs_write *const *writes, size_t count) {
+  bcsi_slots_epoch(b->store, true); /* should readers see something of it nevertheless: no memory tier relies on lines */
   for (size_t i = b->evicted_count; i-- > 0;)
     bcsi_slots_restore(b->store, b->evicted[i].line, b->evicted[i].line_before);
   for (size_t i = count; i-- > 0;)
     if (writes[i]->touched) bcsi_slots_restore(b->store, writes[i]->slot, writes[i]->line_before);
-  if (b->cleared) bcsi_slots_epoch(b->store, false);
+  bcsi_slots_epoch(b->store, false);
   bcsi_slots_unmark(b->store);
 }
 
@@ -163,7 +165,7 @@ static bcs_status write_intent(bcsi_batch *b, bcs_write *const *writes, size_t c
 static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
   bcs_store *store = b->store;
   *lmdb = 0;
-  b->cleared = false;
+  b->cleared = b->strays = false;
   b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
   b->published_staged = 0;
   b->writes = writes;

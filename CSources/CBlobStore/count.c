@@ -22,6 +22,7 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
     out->hits += atomic_load_explicit(&store->index.readers[i].hits, memory_order_relaxed);
     out->misses += atomic_load_explicit(&store->index.readers[i].misses, memory_order_relaxed);
   }
+  bcsi_memory_count(store, out);
   bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses);
   bcsi_call_leave(store);
   return BCS_OK;

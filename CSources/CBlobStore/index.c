@@ -284,6 +284,7 @@ static bcsi_reader *claim(bcsi_index *index) {
 }
 
 static int renew(bcs_store *store, bcsi_reader *reader) {
+  reader->epoch = bcsi_slots_epoch_now(store); /* before the snapshot: see memory.c */
   if (reader->txn) {
     int rc = mdb_txn_renew(reader->txn);
     if (rc == 0) return 0;

@@ -87,6 +87,8 @@ bcs_status bcsi_record_seal(uint8_t *record, size_t variable_count); /* key, att
 bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out); /* bounds and values, not the seal */
 bool bcsi_record_sealed(const bcsi_record *record);
 bcs_status bcsi_record_set_pinned(uint8_t *record, size_t count, bool pinned);
+/* bcs_is_expired, of the four values that it looks at. */
+bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
 void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation);
 
 /* ---- slots.c */
@@ -127,6 +129,13 @@ void bcsi_slots_read_access(bcs_store *store, bcs_record *record);
 void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals);
 void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals);
 void bcsi_slots_epoch(bcs_store *store, bool odd);
+uint64_t bcsi_slots_epoch_now(bcs_store *store); /* odd without a table */
+bool bcsi_slots_epoch_is_odd(bcs_store *store);
+/* Whether an entry that was read with this generation and epoch is still the newest: see memory.c. */
+bool bcsi_slots_stands(bcs_store *store, uint32_t line, uint64_t generation, uint64_t epoch);
+/* A hit of the memory tier: false unless the item stands and is fresh; touches. */
+bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t now_ms, int64_t *access_ms,
+                       uint32_t *hits);
 _Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index); /* [0] hits, [1] misses; NULL without a table */
 void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses);
 void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits);
@@ -150,6 +159,7 @@ bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
 typedef struct bcsi_reader {
   _Alignas(128) _Atomic uint32_t busy;
   MDB_txn *txn;
+  uint64_t epoch; /* of removals, read before the snapshot was taken */
   _Atomic uint64_t hits, misses;
 } bcsi_reader;
 typedef enum bcsi_gate { BCSI_GATE_OPEN, BCSI_GATE_PAUSED, BCSI_GATE_SHUT } bcsi_gate;
@@ -287,6 +297,7 @@ typedef struct bcsi_batch {
   size_t line_count;
   uint32_t *freed;              /* given back at the end: a line is not used twice in one batch */
   size_t freed_count;
+  bool strays;                  /* an entry changes whose line is not known: a damaged record */
   bcs_write *const *writes;     /* those before the one that is applied */
   size_t applied;
   bcs_limits limits;            /* what the batch is to keep to */
@@ -330,6 +341,12 @@ int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_
 /* ---- commit.c */
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn);
 
+/* ---- memory.c: the tier above the index */
+typedef struct bcsi_memory bcsi_memory;
+void bcsi_memory_shut(bcs_store *store); /* waits for the hits that run; later ones are misses */
+void bcsi_memory_free(bcs_store *store);
+void bcsi_memory_count(bcs_store *store, bcs_counters *out);
+
 /* ---- store.c */
 struct bcs_store {
   bcs_info info;
@@ -351,6 +368,7 @@ struct bcs_store {
   _Atomic bool shut;
   unsigned stripe_base;
   uint64_t fork_epoch;
+  bcsi_memory *memory;      /* NULL: none */
   bcs_store *next;          /* all stores of the process, for fork */
 };
 enum { BCSI_MAX_LINES = 1 << 27 };

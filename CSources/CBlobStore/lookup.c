@@ -185,10 +185,12 @@ static bcs_status give_copy(search *s, bcsi_reader *reader, const MDB_val *value
   }
   int64_t access = record->view.access_ms;
   uint32_t hits = record->view.hits;
+  uint64_t epoch = record->view.epoch;
   memcpy(copy, value->mv_data, value->mv_size);
   bcsi_record_decode(copy, value->mv_size, record);
   record->view.access_ms = access;
   record->view.hits = hits;
+  record->view.epoch = epoch;
   bcsi_reader_leave(reader);
   bcs_body body = {0};
   bcs_status status = give_file(s->store, record, s->flags, s->damage, &body);
@@ -243,6 +245,7 @@ static bcs_status look(search *s, bool *again) {
   if (status == BCS_OK) {
     expect(s, &value, &record);
     memcpy(record.view.key_hash, s->key_hash, BCS_HASH_SIZE);
+    record.view.epoch = reader->epoch;
     bcsi_slots_read_access(store, &record.view);
     if ((s->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, s->now_ms)) status = BCS_MISS;
     int64_t oldest = bcsi_limits(store).age_ms;

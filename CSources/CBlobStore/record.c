@@ -146,21 +146,24 @@ static bool clock_went_back(int64_t then_ms, int64_t now_ms, int64_t lifetime_ms
   return then_ms > now_ms && then_ms - now_ms > allowed;
 }
 
-bool bcs_is_expired(const bcs_record *record, int64_t now_ms) {
-  const bcs_lifetime *lifetime = &record->lifetime;
+bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms) {
   switch (lifetime->kind) {
     case BCS_FOREVER: return false;
     case BCS_EXPIRES:
       if (now_ms >= lifetime->deadline_ms) return true;
-      if (lifetime->window_ms > 0) return clock_went_back(record->written_ms, now_ms, lifetime->window_ms);
-      return clock_went_back(record->written_ms, now_ms, CLOCK_SKEW_MS);
+      if (lifetime->window_ms > 0) return clock_went_back(written_ms, now_ms, lifetime->window_ms);
+      return clock_went_back(written_ms, now_ms, CLOCK_SKEW_MS);
     case BCS_SLIDING:
       if (now_ms >= lifetime->deadline_ms) return true;
-      if (now_ms >= add_capped(record->access_ms, lifetime->window_ms)) return true;
-      return clock_went_back(record->written_ms, now_ms, lifetime->window_ms) ||
-             clock_went_back(record->access_ms, now_ms, lifetime->window_ms);
+      if (now_ms >= add_capped(access_ms, lifetime->window_ms)) return true;
+      return clock_went_back(written_ms, now_ms, lifetime->window_ms) ||
+             clock_went_back(access_ms, now_ms, lifetime->window_ms);
   }
   return true;
+}
+
+bool bcs_is_expired(const bcs_record *record, int64_t now_ms) {
+  return bcsi_is_expired(&record->lifetime, record->written_ms, record->access_ms, now_ms);
 }
 
 int64_t bcs_expiry_ms(const bcs_record *record) {

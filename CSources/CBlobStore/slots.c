@@ -58,7 +58,7 @@ struct head {
   uint8_t store_id[16]; /* the same as in the index: a table of another cache is not taken for ours */
   char boot_id[BCSI_BOOT_ID_SIZE];
   _Atomic uint64_t allocated;
-  _Atomic uint64_t epoch; /* odd while everything is being removed */
+  _Atomic uint64_t epoch; /* odd while everything is being removed; for memory tiers, see memory.c */
   _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
   _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
   _Atomic uint64_t limit_bytes, limit_entries, limit_age, limit_free; /* see limits.c; 0: none */
@@ -326,18 +326,38 @@ void bcsi_slots_empty(bcs_store *store, uint32_t number, uint64_t generation) {
   bcsi_slots_set_generation(store, number, generation);
 }
 
+static void touch_line(struct line *line, uint64_t generation, int64_t now_ms) {
+  uint64_t word = load(&line->access);
+  if (word >> TAG_SHIFT != tag_of(generation)) return;
+  if (access_ms(word) >= now_ms) return;
+  uint32_t hits = access_hits(word);
+  uint64_t next = access_word(generation, hits < HITS_MAX ? hits + 1 : HITS_MAX, now_ms);
+  (void)atomic_compare_exchange_strong_explicit(&line->access, &word, next, memory_order_relaxed,
+                                                memory_order_relaxed); /* lost to another read: as good */
+}
+
 /* A read: tells the record when it was last read before, and notes this one. Within the same millisecond one note is
  * enough, which is also what keeps a hot line from going back and forth between cores. */
 void bcsi_slots_touch(bcs_store *store, bcs_record *record, int64_t now_ms) {
   if (!store->slots.map || store->slots.read_only || !bcsi_slots_has(store, record->slot)) return;
-  struct line *line = line_at(store, record->slot);
+  touch_line(line_at(store, record->slot), record->generation, now_ms);
+}
+
+bool bcsi_slots_stands(bcs_store *store, uint32_t number, uint64_t generation, uint64_t epoch) {
+  if (atomic_load_explicit(&line_at(store, number)->generation, memory_order_acquire) != generation) return false;
+  return bcsi_slots_epoch_now(store) == epoch;
+}
+
+bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t now_ms, int64_t *access, uint32_t *hits) {
+  struct line *line = line_at(store, item->slot);
+  if (!bcsi_slots_stands(store, item->slot, item->generation, item->epoch)) return false;
   uint64_t word = load(&line->access);
-  if (word >> TAG_SHIFT != tag_of(record->generation)) return;
-  if (access_ms(word) >= now_ms) return;
-  uint32_t hits = access_hits(word);
-  uint64_t next = access_word(record->generation, hits < HITS_MAX ? hits + 1 : HITS_MAX, now_ms);
-  (void)atomic_compare_exchange_strong_explicit(&line->access, &word, next, memory_order_relaxed,
-                                                memory_order_relaxed); /* lost to another read: as good */
+  bool ours = word >> TAG_SHIFT == tag_of(item->generation);
+  *access = ours ? access_ms(word) : item->written_ms;
+  *hits = ours ? access_hits(word) : 0;
+  if (bcsi_is_expired(&item->lifetime, item->written_ms, *access, now_ms)) return false;
+  touch_line(line, item->generation, now_ms);
+  return true;
 }
 
 void bcsi_slots_save(bcs_store *store, uint32_t number, uint64_t out[8]) {
@@ -470,6 +490,12 @@ void bcsi_slots_epoch(bcs_store *store, bool odd) {
   uint64_t now = atomic_load(epoch);
   if (odd) atomic_store(epoch, (now | 1) + 2);
   else if (now & 1) atomic_store(epoch, now + 1);
+}
+
+bool bcsi_slots_epoch_is_odd(bcs_store *store) { return store->slots.map && (bcsi_slots_epoch_now(store) & 1); }
+
+uint64_t bcsi_slots_epoch_now(bcs_store *store) {
+  return store->slots.map ? atomic_load_explicit(&head_of(store)->epoch, memory_order_acquire) : 1;
 }
 
 _Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index) {

@@ -211,6 +211,7 @@ void bcs_shut(bcs_store *store) {
     if (atomic_compare_exchange_strong(&store->index.gate, &open, BCSI_GATE_SHUT)) break;
     sched_yield();
   }
+  bcsi_memory_shut(store);
   for (int i = 0; i < BCSI_READERS; i++)
     while (atomic_load(&store->index.readers[i].busy) != 0) usleep(50);
   release(store);
@@ -220,6 +221,7 @@ void bcs_close(bcs_store *store) {
   if (!store) return;
   bcs_shut(store);
   if (!is_forked(store)) {
+    bcsi_memory_free(store);
     pthread_mutex_destroy(&store->writer);
     pthread_mutex_destroy(&store->index.transaction);
   }

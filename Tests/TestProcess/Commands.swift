@@ -37,6 +37,10 @@ struct Commands {
     case "umask": umask(try number(words, 0) { mode_t($0, radix: 8) })
     case "descriptors": try limitDescriptors(spare: number(words, 0) { Int($0) })
     case "fault": try injectFault(words)
+    case "chronicle": return try await chronicle(words)
+    case "renew":
+      let renewed = try await opened().renew(key(words), lifetime: lifetime(words, 1) ?? .forever)
+      return renewed ? "ok" : "miss"
     case "check": return try check(words)
     case "close-reading": return try await closeWhileReading(words)
     case "forks": return try forks(words)
@@ -91,13 +95,14 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [durable] [always] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
+  /// `open DIRECTORY [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
       let parts = option.split(separator: "=", maxSplits: 1).map(String.init)
       switch parts[0] {
       case "durable": configuration.durability = .durable
+      case "memory": configuration.memory = .init(bytes: try number(parts, 1) { Int($0) })
       case "always": configuration.verification = .always
       case "clock": configuration.clock = clock.clock
       case "network": configuration.allowsNetworkFileSystem = true
@@ -179,7 +184,7 @@ struct Commands {
     }
     let digest = BlobCache.Digest(hashing: blob.data).hex
     switch blob.source {
-    case .index, .file: return "hit \(blob.count) \(digest)"
+    case .index, .file, .memory: return "hit \(blob.count) \(digest)"
     case .loadedNotStored(let error):
       return "loadedNotStored \(blob.count) \(digest) \(error.code)"
     default: return "loaded \(blob.count) \(digest)"

@@ -183,6 +183,7 @@ typedef struct bcs_record {
   uint8_t digest[BCS_DIGEST_SIZE];
   uint64_t size;
   uint64_t generation;       /* even; changes with every write of the entry */
+  uint64_t epoch;            /* from bcs_lookup: of removals, before the snapshot; for a bcs_memory_item */
   uint32_t slot;
   bool is_file;
   bcs_lifetime lifetime;
@@ -252,6 +253,49 @@ bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bc
 /* Inside the callback: the body becomes the caller's, to be given back by bcs_release_body. */
 void bcs_take_body(bcs_body *body, bcs_body *taken);
 void bcs_release_body(bcs_body *taken);
+
+/* ---- The memory tier ----------------------------------------------------------------------------------------- */
+
+/* Keeps what lookups found in the memory of this process, and finds it again without the index. It does not own the
+ * bytes: an item stands inside an object of the caller's, which the tier holds by one reference. How it stays coherent
+ * with other processes, and when an item is let go, is told in memory.c. */
+typedef struct bcs_memory_item {
+  uint64_t hash;          /* the tier's */
+  const uint8_t *key;     /* in the owner, as are the bytes */
+  uint32_t key_count;
+  uint32_t slot;
+  uint64_t generation, epoch; /* as bcs_lookup gave them */
+  int64_t written_ms;
+  bcs_lifetime lifetime;
+  const uint8_t *bytes;
+  size_t count;
+  void *owner;            /* whom `release` gets */
+  size_t cost;            /* bytes that it takes, all in all */
+  uint64_t era;           /* the tier's */
+  struct bcs_memory_item *next; /* the tier's */
+} bcs_memory_item;
+
+/* Once, before the store is used by a second thread. `release` gives an owner's reference back; called on any thread.
+ * Without memory or for a read-only store there is no tier, which is no error. */
+void bcs_memory_start(bcs_store *store, uint64_t bytes, uint64_t entries, void (*release)(void *owner));
+
+typedef struct bcs_memory_hit {
+  const bcs_memory_item *item; /* valid until bcs_memory_leave */
+  int64_t access_ms;           /* before this hit, as in a record */
+  uint32_t hits;
+  void *pin;
+} bcs_memory_hit;
+
+/* A fresh entry, as of now for all processes. Counts as an access. True: bcs_memory_leave is to follow, shortly. False:
+ * ask bcs_lookup. Takes no lock. */
+bool bcs_memory_find(bcs_store *store, const void *key, size_t key_count, int64_t now_ms, bcs_memory_hit *out);
+void bcs_memory_leave(const bcs_memory_hit *hit);
+
+/* Whether what bcs_lookup found is worth keeping: not too large, not mapped, and in a full tier read before. */
+bool bcs_memory_wants(bcs_store *store, const bcs_record *record, const bcs_body *body);
+/* Takes an item over, all of whose fields but the tier's are set, with one reference to its owner. False: not taken.
+ * Never waits. An item is put once. */
+bool bcs_memory_put(bcs_store *store, bcs_memory_item *item);
 
 /* ---- Staging: bodies that become files --------------------------------------------------------------------- */
 
@@ -360,7 +404,9 @@ typedef struct bcs_counters {
   uint64_t index_allocated;  /* data.mdb by blocks */
   uint64_t index_free;       /* of it, free pages that are reused first */
   uint64_t staging_allocated, quarantine_allocated, slots_allocated;
-  uint64_t hits, misses;     /* this process */
+  uint64_t hits, misses;     /* this process, the memory tier's hits included */
+  uint64_t memory_hits;      /* of them, those of the memory tier */
+  uint64_t memory_entries, memory_bytes; /* what it holds now */
   uint64_t total_hits, total_misses; /* all processes, since the slot table was made */
   uint64_t entries_expired;  /* by a scan of the slots at now_ms */
 } bcs_counters;

@@ -3,11 +3,11 @@ internal import CBlobStore
 /// What a hit found: the record's fixed part; key, attributes and an inline body follow it in the
 /// same allocation.
 @safe struct BlobHead {
+  /// As the memory tier knows it, and generation and lifetime for everybody. In front: a hit in
+  /// memory reads it and the key, and little else.
+  var item: bcs_memory_item
   var digest: BlobCache.Digest
   var keyHash: BlobCache.KeyHash
-  var generation: UInt64
-  var lifetime: bcs_lifetime
-  var written: Int64
   var access: Int64
   var hits: UInt32
   var isFile: Bool
@@ -62,11 +62,11 @@ internal import CBlobStore
       minimumCapacity: keyCount + attributesCount + inline.count
     ) { _ in
       unsafe BlobHead(
+        item: bcs_memory_item(record.pointee),
         digest: BlobCache.Digest(copying: record.pointer(to: \.digest)!),
         keyHash: BlobCache.KeyHash(UnsafeRawPointer(record.pointer(to: \.key_hash)!)),
-        generation: record.pointee.generation, lifetime: record.pointee.lifetime,
-        written: record.pointee.written_ms, access: record.pointee.access_ms,
-        hits: record.pointee.hits, isFile: record.pointee.is_file, isExpired: expired,
+        access: record.pointee.access_ms, hits: record.pointee.hits, isFile: record.pointee.is_file,
+        isExpired: expired,
         keyCount: keyCount, attributesCount: attributesCount,
         count: body.owned ? body.count : inline.count, body: body)
     }
@@ -110,12 +110,26 @@ internal import CBlobStore
     }
   }
 
-  var entry: BlobCache.Entry {
+  /// The entry, with the access that its lookup found in the slot.
+  func entry(access: Int64, hits: UInt32) -> BlobCache.Entry {
     let head = header
-    return BlobCache.Entry(
-      key: key, digest: head.digest, size: head.count, lifetime: head.lifetime,
-      written: head.written, access: head.access, hits: Int(head.hits), expired: head.isExpired,
-      attributes: attributes, isFile: head.isFile, generation: head.generation,
+    return unsafe BlobCache.Entry(
+      key: key, digest: head.digest, size: head.count, lifetime: head.item.lifetime,
+      written: head.item.written_ms, access: access, hits: Int(hits), expired: head.isExpired,
+      attributes: attributes, isFile: head.isFile, generation: head.item.generation,
       keyHash: head.keyHash)
+  }
+}
+
+extension bcs_memory_item {
+  /// What is known before the object is there.
+  @inline(__always)
+  fileprivate init(_ record: borrowing bcs_record) {
+    unsafe self.init()
+    unsafe slot = record.slot
+    unsafe generation = record.generation
+    unsafe epoch = record.epoch
+    unsafe written_ms = record.written_ms
+    unsafe lifetime = record.lifetime
   }
 }

@@ -25,6 +25,9 @@ extension Store {
     out.blobAllocatedBytes = Int(clamping: counted.blob_allocated)
     out.hits = Int(clamping: counted.hits)
     out.misses = Int(clamping: counted.misses)
+    out.memoryHits = Int(clamping: counted.memory_hits)
+    out.memoryEntries = Int(clamping: counted.memory_entries)
+    out.memoryBytes = Int(clamping: counted.memory_bytes)
     out.loads = flights.loads
     out.joins = flights.joins
     out.failedLoads = counters.failedLoads.count

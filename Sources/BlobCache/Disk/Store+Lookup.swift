@@ -9,9 +9,17 @@ enum Lookup: Sendable {
 }
 
 /// Where the C callback leaves what was found; on the stack of the lookup.
-private struct Found {
+@safe private struct Found {
   var storage: BlobStorage?
   let now: Int64
+  /// The store, if the memory tier is to be asked whether it wants it.
+  var keeper: OpaquePointer?
+  var isWanted = false
+
+  init(now: Int64) {
+    self.now = now
+    unsafe keeper = nil
+  }
 }
 
 private struct FoundEntry {
@@ -22,10 +30,12 @@ private struct FoundEntry {
 /// Where the C callback finds whom to give the bytes.
 @safe private struct Reader {
   let body: (UnsafeRawBufferPointer) -> Void
+  var found: Found
 }
 
 extension Store {
-  /// Looks a key up: one C call, one allocation on a hit. Counts as an access.
+  /// Looks a key up: in memory, then in the index by one C call, with one allocation on a hit. Counts
+  /// as an access.
   ///
   /// - Parameters:
   ///   - quick: answers `.wouldBlock` where more than 64 KiB would have to be read or hashed.
@@ -43,6 +53,10 @@ extension Store {
     if quick { flags |= BCS_LOOKUP_QUICK.rawValue }
     let now = now
     var found = Found(now: now)
+    if hasMemory && freshOnly && touch {
+      if let blob = recall(key, now: now) { return .hit(blob) }
+      unsafe found.keeper = handle.pointer
+    }
     var damage = bcs_damage()
     let status = try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
       unsafe key.withUnsafeBytes { bytes in
@@ -53,6 +67,7 @@ extension Store {
       }
     }
     if let storage = found.storage {
+      if found.isWanted { remember(storage) }
       return .hit(
         BlobCache.Blob(storage: storage, source: storage.header.isFile ? .file : .index))
     }
@@ -93,12 +108,17 @@ extension Store {
     var flags = BCS_LOOKUP_FRESH_ONLY.rawValue
     if !isReadOnly { flags |= BCS_LOOKUP_TOUCH.rawValue }
     let now = now
+    var found = Found(now: now)
+    if hasMemory {
+      if unsafe recall(key, now: now, body) { return true }
+      unsafe found.keeper = handle.pointer
+    }
     var damage = bcs_damage()
     // The closure does not outlive this call; C needs it behind a pointer.
     let status = try unsafe withoutActuallyEscaping(body) {
       (body) throws(BlobCache.Error) -> bcs_status in
-      var reader = unsafe Reader(body: body)
-      return try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
+      var reader = unsafe Reader(body: body, found: found)
+      let status = try unsafe handle.use("lookup") { store throws(BlobCache.Error) in
         unsafe key.withUnsafeBytes { bytes in
           unsafe withUnsafeMutablePointer(to: &reader) { reader in
             unsafe bcs_lookup(
@@ -106,6 +126,8 @@ extension Store {
           }
         }
       }
+      if let storage = reader.found.storage { remember(storage) }
+      return status
     }
     if status == BCS_OK { return true }
     if status == BCS_MISS { return false }
@@ -188,7 +210,20 @@ private func keepBlob(
 ) {
   guard let found = unsafe context?.assumingMemoryBound(to: Found.self), let record = unsafe record
   else { return }
+  unsafe found.pointee.askKeeper(record, body)
   unsafe found.pointee.storage = BlobStorage.make(record, body, now: found.pointee.now)
+}
+
+extension Found {
+  /// Before the body is taken over.
+  @inline(__always)
+  fileprivate mutating func askKeeper(
+    _ record: UnsafePointer<bcs_record>, _ body: UnsafeMutablePointer<bcs_body>?
+  ) {
+    if let keeper = unsafe keeper, let body = unsafe body {
+      isWanted = unsafe bcs_memory_wants(keeper, record, body)
+    }
+  }
 }
 
 private func keepEntry(
@@ -205,8 +240,15 @@ private func readBytes(
   context: UnsafeMutableRawPointer?, record: UnsafePointer<bcs_record>?,
   body: UnsafeMutablePointer<bcs_body>?
 ) {
-  guard let reader = unsafe context?.assumingMemoryBound(to: Reader.self), let body = unsafe body
+  guard let reader = unsafe context?.assumingMemoryBound(to: Reader.self),
+    let record = unsafe record, let body = unsafe body
   else { return }
+  unsafe reader.pointee.found.askKeeper(record, body)
+  if unsafe reader.pointee.found.isWanted {
+    let storage = unsafe BlobStorage.make(record, body, now: reader.pointee.found.now)
+    unsafe reader.pointee.found.storage = storage
+    return unsafe reader.pointee.body(storage.bytes)
+  }
   unsafe reader.pointee.body(
     UnsafeRawBufferPointer(start: body.pointee.bytes, count: body.pointee.count))
 }

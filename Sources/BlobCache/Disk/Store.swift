@@ -15,6 +15,9 @@ final class Store: Sendable {
   /// The first opener's.
   let clock: BlobCache.Clock
   let isReadOnly: Bool
+  /// Whether lookups begin with the memory tier. Not where every read is to be verified: a hit in
+  /// memory would tell nothing of the disk.
+  let hasMemory: Bool
   let counters = StoreCounters()
   /// What C counted, when it was shut.
   let lastCounted = Mutex(bcs_counters())
@@ -34,6 +37,10 @@ final class Store: Sendable {
     self.isTemporary = isTemporary
     clock = configuration.clock
     isReadOnly = configuration.readOnly
+    hasMemory =
+      !configuration.readOnly && configuration.verification != .always
+      && configuration.memory != .off
+    if hasMemory { handle.startMemory(configuration.memory) }
     let listeners = Listeners()
     self.listeners = listeners
     thread = DispatchQueue(label: "blobcache.writer")

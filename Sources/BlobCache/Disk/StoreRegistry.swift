@@ -34,6 +34,7 @@ final class StoreRegistry: Sendable {
     try BlobCache.Error.checkPath(directory, "open")
     // Before anything is made.
     _ = try configuration.limits?.stored("open")
+    try configuration.memory.check()
     return try opening.withLock { _ in
       Result { () throws(BlobCache.Error) -> Store in
         while true {

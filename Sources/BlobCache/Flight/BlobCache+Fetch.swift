@@ -225,7 +225,7 @@ private struct FlightWork: Sendable {
 extension BlobCache.Blob {
   /// The same bytes, with another word on where they came from.
   fileprivate func from(_ source: Source) -> BlobCache.Blob {
-    BlobCache.Blob(storage: storage, source: source)
+    BlobCache.Blob(storage: storage, source: source, access: access, hits: hits)
   }
 }
 

@@ -13,9 +13,27 @@ extension BlobCache {
   public struct Blob: @unchecked Sendable {
     // Unchecked, since a ManagedBuffer is not Sendable; this one is immutable once made.
     let storage: BlobStorage
+    /// The last access and the hits before the lookup, which the storage of a blob that is kept in
+    /// memory does not know.
+    let access: Int64
+    let hits: UInt32
 
     /// Where the bytes came from.
     public let source: Source
+
+    @inline(__always)
+    init(storage: BlobStorage, source: Source) {
+      self.init(
+        storage: storage, source: source, access: storage.header.access, hits: storage.header.hits)
+    }
+
+    @inline(__always)
+    init(storage: BlobStorage, source: Source, access: Int64, hits: UInt32) {
+      self.storage = storage
+      self.source = source
+      self.access = access
+      self.hits = hits
+    }
 
     /// Where the bytes of a blob came from.
     public enum Source: Hashable, Sendable {
@@ -25,7 +43,7 @@ extension BlobCache {
       case file
       /// A loader brought them, and they were stored.
       case loaded
-      /// From memory.
+      /// From memory: kept there since an earlier lookup, and the newest all the same.
       case memory
       /// An expired copy, by a policy that allows it.
       case stale
@@ -63,7 +81,7 @@ extension BlobCache {
     public var data: Data { unsafe withUnsafeBytes { unsafe Data($0) } }
 
     /// The entry as the lookup found it.
-    public var entry: Entry { storage.entry }
+    public var entry: Entry { storage.entry(access: access, hits: hits) }
 
     /// What was stored with the blob.
     public var attributes: Attributes { storage.attributes }

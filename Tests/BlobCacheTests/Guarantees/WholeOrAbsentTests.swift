@@ -17,6 +17,8 @@ struct WholeOrAbsentTests {
     var configuration = BlobCache.Configuration()
     configuration.verification = verification
     configuration.inlineThreshold = 16_384
+    // What is done to the disk shows where lookups ask the disk.
+    configuration.memory = .off
     return try BlobCache(directory: directory.path("cache"), configuration: configuration)
   }
 

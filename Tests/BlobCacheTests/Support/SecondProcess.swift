@@ -22,8 +22,8 @@ final class SecondProcess: Sendable {
     var description: String
   }
 
-  /// Longest wait for a line: far above anything but a hang.
-  private static let patience: Int32 = 60_000
+  /// Longest wait for a line, unless told otherwise: far above anything but a hang.
+  static let patience = Duration.seconds(60)
 
   /// The built executables lie beside the test bundle.
   static let executable: String = {
@@ -111,12 +111,12 @@ final class SecondProcess: Sendable {
     }
   }
 
-  /// The next line; throws when the process has ended, or is silent for a minute.
-  func nextLine() async throws -> String {
+  /// The next line; throws when the process has ended, or is silent for so long.
+  func nextLine(patience: Duration = patience) async throws -> String {
     try await withCheckedThrowingContinuation { continuation in
       queue.async {
         let line = Result { () throws -> String in
-          guard let line = try self.blockingLine() else { throw self.ended() }
+          guard let line = try self.blockingLine(patience) else { throw self.ended() }
           return line
         }
         continuation.resume(with: line)
@@ -131,7 +131,7 @@ final class SecondProcess: Sendable {
     return lines
   }
 
-  private func blockingLine() throws -> String? {
+  private func blockingLine(_ patience: Duration = patience) throws -> String? {
     var chunk = [UInt8](repeating: 0, count: 1 << 16)
     while true {
       let line = state.withLock { state -> String? in
@@ -141,8 +141,8 @@ final class SecondProcess: Sendable {
       }
       if let line { return line }
       var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
-      guard poll(&waiting, 1, Self.patience) > 0 else {
-        throw Failure(description: "process \(pid) says nothing for a minute")
+      guard poll(&waiting, 1, Int32(patience.components.seconds) * 1000) > 0 else {
+        throw Failure(description: "process \(pid) says nothing for \(patience)")
       }
       let count = read(socket, &chunk, chunk.count)
       guard count > 0 else { return nil }

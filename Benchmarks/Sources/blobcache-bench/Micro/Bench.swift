@@ -23,7 +23,8 @@ final class Bench: Sendable {
   /// Both sides with `scale.entries` bodies of 1 KiB, each read once; made at the first use.
   func small() async throws -> (cache: BlobCache, peer: Peer) {
     if let made = filled.withLock({ $0 }) { return made }
-    let cache = try BlobCache(directory: try newFolder("small"))
+    let cache = try BlobCache(
+      directory: try newFolder("small"), configuration: .withoutMemory)
     let peer = try Peer(folder: try newFolder("small-lmdb"))
     let order = shuffled(0..<scale.entries, seed: 1)
     for first in stride(from: 0, to: order.count, by: 1000) {
@@ -43,6 +44,15 @@ final class Bench: Sendable {
 
   func close() async throws {
     try await filled.withLock({ $0 })?.cache.close()
+  }
+}
+
+extension BlobCache.Configuration {
+  /// For the rows that measure the index and files.
+  static var withoutMemory: Self {
+    var configuration = Self()
+    configuration.memory = .off
+    return configuration
   }
 }
 

@@ -106,7 +106,8 @@ enum Lookups {
 /// Lookups of bodies that are files, against plain files with the same bytes.
 enum LargeLookups {
   static func blob(_ bench: Bench, size: Int, count: Int) async throws -> Samples {
-    let cache = try BlobCache(directory: try bench.newFolder("large-\(size)"))
+    let cache = try BlobCache(
+      directory: try bench.newFolder("large-\(size)"), configuration: .withoutMemory)
     let plain = try bench.newFolder("plain-\(size)")
     for n in 0..<count {
       let bytes = body(n, size)

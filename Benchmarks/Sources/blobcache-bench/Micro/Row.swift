@@ -72,6 +72,21 @@ struct Row: Sendable {
       Row(
         name: "two threads of withBytes", against: "one thread", unit: .operations, target: 1.7,
         measure: Lookups.twoThreads),
+      Row(
+        name: "memory hit, uniform 100 k", against: MemoryHits.dictionary, unit: .operations,
+        target: 0.9
+      ) { try await MemoryHits.hits($0, .uniform) },
+      Row(
+        name: "memory hit as blob, uniform 100 k", against: MemoryHits.dictionary,
+        unit: .operations, target: 0.9
+      ) { try await MemoryHits.hits($0, .uniform, asBlob: true) },
+      Row(
+        name: "memory hit, zipf \(scale.entriesToOpen == 1_000_000 ? "1 M" : "50 k")",
+        against: MemoryHits.dictionary, unit: .operations, target: 0.9
+      ) { try await MemoryHits.hits($0, .zipf) },
+      Row(
+        name: "two threads of memory hits", against: "one thread", unit: .operations, target: 1.7,
+        measure: MemoryHits.twoThreads),
     ]
   }
 }

@@ -98,7 +98,8 @@ private final class Progress {
     shown = seconds
     let rate = Double(tally.requests - last.requests) / max(seconds - last.seconds, 0.001)
     last = (tally.requests, seconds)
-    let hits = Double(tally.count(.index) + tally.count(.file)) / Double(max(tally.requests, 1))
+    let found = tally.count(.memory) + tally.count(.index) + tally.count(.file)
+    let hits = Double(found) / Double(max(tally.requests, 1))
     let line =
       String(format: "%5.1f s  ", seconds) + "\(grouped(Int(rate))) requests/s  "
       + String(format: "hits %.1f %%  ", hits * 100)

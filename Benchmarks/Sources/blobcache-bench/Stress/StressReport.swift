@@ -18,6 +18,7 @@ struct StressReport {
     var lines = [
       "",
       line("requests", grouped(tally.requests), "\(grouped(Int(perSecond))) a second"),
+      line("  hits, memory", grouped(tally.count(.memory)), share(tally.count(.memory))),
       line("  hits, index", grouped(tally.count(.index)), share(tally.count(.index))),
       line("  hits, file", grouped(tally.count(.file)), share(tally.count(.file))),
       line("  loads", grouped(tally.count(.load)), share(tally.count(.load))),
@@ -55,7 +56,8 @@ struct StressReport {
       }
       let line = Line(
         seconds: seconds, requests: tally.requests, requestsPerSecond: perSecond,
-        indexHits: tally.count(.index), fileHits: tally.count(.file), loads: tally.count(.load),
+        memoryHits: tally.count(.memory), indexHits: tally.count(.index),
+        fileHits: tally.count(.file), loads: tally.count(.load),
         joins: tally.count(.join), expired: tally.expired, bytesServed: tally.bytesServed,
         verified: tally.verified, wrongBytes: tally.wrongBytes,
         duplicateLoads: tally.duplicateLoads, errors: tally.errors, notStored: tally.notStored,
@@ -70,7 +72,7 @@ struct StressReport {
     let seconds: Double
     let requests: Int
     let requestsPerSecond: Double
-    let indexHits, fileHits, loads, joins, expired, bytesServed, verified: Int
+    let memoryHits, indexHits, fileHits, loads, joins, expired, bytesServed, verified: Int
     let wrongBytes, duplicateLoads, errors, notStored, diskBytes, residentBytes: Int
     let latencyNanoseconds: [String: [String: Double]]
   }

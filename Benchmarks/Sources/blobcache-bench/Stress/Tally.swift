@@ -21,6 +21,7 @@ struct Tally: Codable {
 
   /// How a request was answered.
   enum Kind: String, Codable, CodingKeyRepresentable, CaseIterable {
+    case memory = "memory hit"
     case index = "index hit"
     case file = "file hit"
     case load

@@ -119,6 +119,7 @@ struct Worker: Sendable {
 
   private func kind(of blob: BlobCache.Blob, loaded: Bool) -> Tally.Kind {
     switch blob.source {
+    case .memory: .memory
     case .index: .index
     case .file: .file
     default: loaded ? .load : .join
