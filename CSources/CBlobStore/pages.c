@@ -89,6 +89,7 @@ typedef struct walk {
 typedef struct place {
   const tree *tree;
   kind kind;
+  unsigned order; /* of its keys: MDB_INTEGERKEY, MDB_REVERSEKEY or 0 */
   unsigned buffers;
 } place;
 
@@ -213,8 +214,8 @@ static bcs_status check_key(walk *w, uint64_t number, span key, span before, uns
 }
 
 /* Items of one size, one after another: the numbers lower and upper only tell how many, and the room that is left. */
-static bcs_status check_items(walk *w, uint64_t number, const uint8_t *page, size_t size, span low, span high,
-                              uint64_t *count) {
+static bcs_status check_items(walk *w, uint64_t number, const uint8_t *page, size_t size, unsigned flags, span low,
+                              span high, uint64_t *count) {
   head h = head_at(page);
   if (h.lower <= PAGE_HEAD || h.lower % 2 != 0 || h.upper < h.lower || h.pad == 0)
     return bad(w, number, "its bounds are not in order");
@@ -224,10 +225,10 @@ static bcs_status check_items(walk *w, uint64_t number, const uint8_t *page, siz
   bcs_status status = BCS_OK;
   for (size_t i = 0; status == BCS_OK && i < items; i++) {
     span item = {page + PAGE_HEAD + i * h.pad, h.pad};
-    status = check_key(w, number, item, low, 0, i == 0);
+    status = check_key(w, number, item, low, flags, i == 0);
     low = item;
   }
-  if (status == BCS_OK && high.bytes) status = check_key(w, number, high, low, 0, false);
+  if (status == BCS_OK && high.bytes) status = check_key(w, number, high, low, flags, false);
   *count += items;
   return status;
 }
@@ -293,20 +294,22 @@ static bcs_status check_free(walk *w, uint64_t number, const uint8_t *at, bool b
 
 static bcs_status check_duplicates(walk *w, const place *at, uint64_t number, const uint8_t *in, bool is_tree,
                                    uint64_t count, uint64_t *entries) {
-  bool fixed = at->tree->flags & MDB_DUPFIXED;
+  unsigned flags = at->tree->flags;
+  unsigned by = (flags & MDB_INTEGERDUP ? MDB_INTEGERKEY : 0) | (flags & MDB_REVERSEDUP ? MDB_REVERSEKEY : 0);
+  bool fixed = flags & MDB_DUPFIXED;
   if (is_tree) {
     tree inner;
     if (count != sizeof inner) return bad(w, number, "a tree's description has another size");
     memcpy(&inner, data_of(in), sizeof inner);
     if (fixed != !!(inner.flags & MDB_DUPFIXED)) return bad(w, number, "a tree of duplicates has flags of another");
     *entries += inner.entries;
-    return check_tree(w, &(place){&inner, DUPLICATES, 2 * DEPTH_MAX}, number);
+    return check_tree(w, &(place){&inner, DUPLICATES, by, 2 * DEPTH_MAX}, number);
   }
   const uint8_t *page = data_of(in);
   if (count < PAGE_HEAD) return bad(w, number, "duplicates without a head");
   if ((head_at(page).kind & ~DIRTY) != (LEAF | INSIDE | (fixed ? LEAF2 : 0)))
     return bad(w, number, "duplicates of another kind");
-  if (fixed) return check_items(w, number, page, count, (span){0}, (span){0}, entries);
+  if (fixed) return check_items(w, number, page, count, by, (span){0}, (span){0}, entries);
   /* Variable duplicates are not in our index; their nodes are kept inside, their order is not looked at. */
   if (!w->all) return BCS_OK;
   uint8_t *taken = w->taken;
@@ -334,7 +337,7 @@ static bcs_status check_data(walk *w, const place *at, uint64_t number, const ui
     int known = bcsi_tree_flags((const char *)name.bytes, name.count);
     if (known >= 0 && inner.flags != known) return bad(w, number, "a tree of ours has flags of another");
     *entries += 1;
-    return check_tree(w, &(place){&inner, NAMED, DEPTH_MAX}, number);
+    return check_tree(w, &(place){&inner, NAMED, inner.flags, DEPTH_MAX}, number);
   }
   if ((n.flags & ~allowed) != 0 || n.flags == NODE_TREE) return bad(w, number, "a node's flags do not fit its place");
   if (n.flags & NODE_DUPLICATES)
@@ -360,7 +363,7 @@ static bcs_status visit(walk *w, const place *at, uint64_t from, uint64_t number
   if (h.kind != (leaf ? LEAF | (items ? LEAF2 : 0) : BRANCH))
     return bad(w, number, "its kind is not the one that its place wants");
   if (items && h.pad != at->tree->pad) return bad(w, number, "its items have another size than the tree's");
-  if (items) return check_items(w, number, page, w->page_size, low, high, entries);
+  if (items) return check_items(w, number, page, w->page_size, at->order, low, high, entries);
   if ((status = check_nodes(w, number, page, w->page_size, leaf)) != BCS_OK) return status;
   size_t count = (size_t)(h.lower - PAGE_HEAD) / 2;
   if (count < (leaf || at->kind == FREE ? 1 : 2)) return bad(w, number, "it has too few nodes");
@@ -369,11 +372,11 @@ static bcs_status visit(walk *w, const place *at, uint64_t from, uint64_t number
   span before = low;
   for (size_t i = leaf ? 0 : 1; i < count; i++) {
     span key = key_of(node_at(page, i));
-    status = check_key(w, number, key, before, at->tree->flags, before.bytes == low.bytes);
+    status = check_key(w, number, key, before, at->order, before.bytes == low.bytes);
     if (status != BCS_OK) return status;
     before = key;
   }
-  if (high.bytes && before.bytes) status = check_key(w, number, high, before, at->tree->flags, false);
+  if (high.bytes && before.bytes) status = check_key(w, number, high, before, at->order, false);
   for (size_t i = 0; status == BCS_OK && i < count; i++) {
     const uint8_t *in = node_at(page, i);
     if (leaf) {
@@ -417,7 +420,7 @@ static bcs_status check_trees(walk *w, uint64_t from) {
       return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "check index", w->path, NULL);
     w->seen[0] = 3;
   }
-  bcs_status status = check_tree(w, &(place){&w->meta.free, FREE, 0}, from);
+  bcs_status status = check_tree(w, &(place){&w->meta.free, FREE, MDB_INTEGERKEY, 0}, from);
   for (uint64_t page = w->file_pages; status == BCS_OK && page <= w->meta.last; page++)
     if (!(w->seen[page / 64] >> (page % 64) & 1)) status = bad(w, page, "it is behind the end of the file");
   if (!all) {
@@ -425,7 +428,7 @@ static bcs_status check_trees(walk *w, uint64_t from) {
     w->seen = NULL;
   }
   w->all = all;
-  return status == BCS_OK ? check_tree(w, &(place){&w->meta.main, MAIN, 0}, from) : status;
+  return status == BCS_OK ? check_tree(w, &(place){&w->meta.main, MAIN, 0, 0}, from) : status;
 }
 
 /* ---- meta pages */
