@@ -238,16 +238,12 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
     *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
     return status;
   }
+  int dead;
+  if (!read_only) (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
   if (!quiet && (status = check_snapshot(store, data_file, &damage)) != BCS_OK) return status;
-  if (!read_only) {
-    int dead;
-    (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
-    /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
-    rc = find_trees(store);
-    if (rc == MDB_NOTFOUND) rc = make_trees(store);
-  } else {
-    rc = find_trees(store);
-  }
+  /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
+  rc = find_trees(store);
+  if (rc == MDB_NOTFOUND && !read_only) rc = make_trees(store);
   if (rc != 0) {
     status = fail(store, rc, "open index");
     *damaged = status == BCS_CORRUPT || rc == MDB_INCOMPATIBLE || rc == MDB_NOTFOUND || rc == MDB_BAD_TXN;
