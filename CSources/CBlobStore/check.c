@@ -93,6 +93,10 @@ static int check_entries(walk *w) {
     if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
     memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
     if (!record.view.is_file) w->counted.inline_bytes += record.view.size;
+    if (record.view.pinned) {
+      w->counted.pinned_entries++;
+      w->counted.pinned_bytes += bcsi_entry_bytes(&record.view);
+    }
     if (record.view.slot >= w->counted.slots_used) w->counted.slots_used = (uint64_t)record.view.slot + 1;
     bool paired = has_pair(w, record.view.digest, record.view.key_hash, &rc);
     if (rc != 0) break;
@@ -110,6 +114,20 @@ static int check_entries(walk *w) {
         bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
       }
     }
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int count_trash(walk *w) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(w->txn, w->store->index.trash, &cursor);
+  if (rc != 0) return rc;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    uint64_t allocated = 0;
+    if (value.mv_size == sizeof allocated) memcpy(&allocated, value.mv_data, sizeof allocated);
+    w->counted.trash_allocated += allocated;
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;
@@ -210,8 +228,8 @@ static int check_blob_rows(walk *w) {
       w->report->wrong_uses++;
       if (w->repair && uses == 0) {
         if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
-        MDB_val d = {sizeof digest, digest}, none = {0, NULL};
-        if ((rc = mdb_put(w->txn, store->index.trash, &d, &none, 0)) != 0) break;
+        MDB_val d = {sizeof digest, digest}, allocated = {sizeof row.allocated, &row.allocated};
+        if ((rc = mdb_put(w->txn, store->index.trash, &d, &allocated, 0)) != 0) break;
         continue;
       }
       if (w->repair) {
@@ -285,7 +303,9 @@ static bcs_status check_folder(walk *w, int number) {
 
 static bool same_totals(const bcsi_totals *a, const bcsi_totals *b) {
   return a->entries == b->entries && a->inline_bytes == b->inline_bytes && a->blob_files == b->blob_files &&
-         a->blob_bytes == b->blob_bytes && a->blob_allocated == b->blob_allocated;
+         a->blob_bytes == b->blob_bytes && a->blob_allocated == b->blob_allocated &&
+         a->trash_allocated == b->trash_allocated && a->pinned_entries == b->pinned_entries &&
+         a->pinned_bytes == b->pinned_bytes;
 }
 
 static bcs_status walk_all(walk *w) {
@@ -298,6 +318,7 @@ static bcs_status walk_all(walk *w) {
   if (rc == 0) rc = check_entries(w);
   if (rc == 0) rc = check_digests(w);
   if (rc == 0) rc = check_blob_rows(w);
+  if (rc == 0) rc = count_trash(w);
   if (rc == MDB_MAP_RESIZED) return BCS_BUSY;
   if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
   for (int i = 0; status == BCS_OK && i < 256; i++, step(w))
@@ -308,6 +329,7 @@ static bcs_status walk_all(walk *w) {
   if (w->repair) { /* also when nothing is wrong: the merge changed the counts of `recent` */
     memcpy(w->counted.store_id, stored.store_id, sizeof stored.store_id);
     w->counted.recent_next = stored.recent_next;
+    w->counted.quarantine_allocated = bcsi_quarantine_allocated(w->store);
     if (stored.slots_used > w->counted.slots_used) w->counted.slots_used = stored.slots_used;
     rc = bcsi_totals_put(w->store, w->txn, &w->counted);
     if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);

@@ -3,13 +3,10 @@
  * Order, and why:
  *   1. the write lock; 2. the transaction; 3. lines that a dead writer left odd are mended;
  *   4. the intent names what will be published: debris of a kill can be found;
- *   5. each write is applied: files are renamed into place before the row that refers to them is written, so a row
- *      never stands without its file; only here are files published, and (bcs_sweep_trash) unlinked, so that a removal
- *      cannot delete a newer copy of the same content;
+ *   5. each write is applied (apply.c), which publishes its file;
  *   6. lines go odd: a memory tier of any process asks the index from now on; 7. commit; 8. lines go even;
  *   9. the intent is cleared.
- * A write whose own steps fail (no space for its file, a file that is gone) gets its status and changes nothing; an
- * error of LMDB ends the whole transaction, and every write with it. */
+ * An error of LMDB ends the whole transaction, and every write with it. */
 #include "internal.h"
 
 #include <errno.h>
@@ -18,403 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct batch {
-  bcs_store *store;
-  MDB_txn *txn;
-  bcsi_totals totals;
-  bool cleared;                 /* a removal of everything is in it */
-  bool folders[256];            /* durable: published into, to be synced before the commit */
-  uint8_t (*published)[BCS_DIGEST_SIZE];
-  size_t published_count;
-  uint32_t *lines;              /* touched, for the mark */
-  size_t line_count;
-  uint32_t *freed;              /* given back at the end: a line is not used twice in one batch */
-  size_t freed_count;
-  bcs_write *const *writes;     /* those before the one that is applied */
-  size_t applied;
-} batch;
-
-static bool same_identity(const bcsi_identity *a, const bcsi_identity *b) {
-  return a->device == b->device && a->inode == b->inode && a->size == b->size && a->change_ns == b->change_ns;
-}
-
 static bool is_put(const bcs_write *write) {
   return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED;
-}
-
-/* ---- rows */
-
-static int find(batch *b, const uint8_t key_hash[BCS_HASH_SIZE], bcsi_record *out, bool *found) {
-  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, value;
-  int rc = mdb_get(b->txn, b->store->index.entries, &key, &value);
-  *found = false;
-  if (rc == MDB_NOTFOUND) return 0;
-  if (rc != 0) return rc;
-  /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
-  *found = bcsi_record_decode(value.mv_data, value.mv_size, out);
-  memcpy(out->view.key_hash, key_hash, BCS_HASH_SIZE);
-  return 0;
-}
-
-static int digest_row(batch *b, const uint8_t *digest, const uint8_t *key_hash, bool add) {
-  return bcsi_digest_note(b->store, b->txn, &b->totals, digest, key_hash, add);
-}
-
-static int trash_row(batch *b, const uint8_t *digest, bool add) {
-  MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest}, value = {0, NULL};
-  int rc = add ? mdb_put(b->txn, b->store->index.trash, &key, &value, 0)
-               : mdb_del(b->txn, b->store->index.trash, &key, NULL);
-  return rc == MDB_NOTFOUND ? 0 : rc;
-}
-
-/* One use less of a blob file; the last one sends it to the trash. */
-static int drop_use(batch *b, const uint8_t *digest) {
-  bcsi_blob_row row;
-  int rc;
-  if (!bcsi_blob_row_get(b->store, b->txn, digest, &row, &rc)) return rc;
-  if (row.uses > 1) {
-    row.uses--;
-    return bcsi_blob_row_put(b->store, b->txn, digest, &row);
-  }
-  MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest};
-  rc = mdb_del(b->txn, b->store->index.blobs, &key, NULL);
-  if (rc == 0) rc = trash_row(b, digest, true);
-  b->totals.blob_files -= b->totals.blob_files > 0;
-  b->totals.blob_bytes -= row.size < b->totals.blob_bytes ? row.size : b->totals.blob_bytes;
-  b->totals.blob_allocated -= row.allocated < b->totals.blob_allocated ? row.allocated : b->totals.blob_allocated;
-  return rc;
-}
-
-/* What an entry holds besides its row and its line. */
-static int drop_content(batch *b, const bcsi_record *old) {
-  if (old->view.is_file) return drop_use(b, old->view.digest);
-  b->totals.inline_bytes -= old->view.size < b->totals.inline_bytes ? old->view.size : b->totals.inline_bytes;
-  return 0;
-}
-
-/* ---- lines */
-
-static int take_free_line(batch *b, uint32_t *line, bool *found) {
-  MDB_cursor *cursor;
-  MDB_val key, value;
-  int rc = mdb_cursor_open(b->txn, b->store->index.free_slots, &cursor);
-  if (rc != 0) return rc;
-  rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
-  *found = rc == 0 && key.mv_size == sizeof *line;
-  if (*found) {
-    memcpy(line, key.mv_data, sizeof *line);
-    rc = mdb_cursor_del(cursor, 0);
-  }
-  mdb_cursor_close(cursor);
-  return rc == MDB_NOTFOUND ? 0 : rc;
-}
-
-/* Lines of this batch's removals, once all of it is applied. */
-static int give_back_line(batch *b, uint32_t line);
-static int give_back_freed(batch *b) {
-  int rc = 0;
-  for (size_t i = 0; rc == 0 && i < b->freed_count; i++) rc = give_back_line(b, b->freed[i]);
-  return rc;
-}
-
-static int give_back_line(batch *b, uint32_t line) {
-  MDB_val key = {sizeof line, &line}, value = {0, NULL};
-  return mdb_put(b->txn, b->store->index.free_slots, &key, &value, 0);
-}
-
-/* The line's generation once this batch is committed. Two writes of one key in a batch count on from each other. */
-static void plan_line(batch *b, bcs_write *write, uint32_t line, uint64_t base) {
-  write->slot = line;
-  write->touched = true;
-  write->old_generation = base;
-  write->new_generation = (base | 1) + 3;
-  b->lines[b->line_count++] = line;
-}
-
-/* ---- publishing */
-
-static bool was_published(const batch *b, const uint8_t *digest) {
-  for (size_t i = 0; i < b->published_count; i++)
-    if (memcmp(b->published[i], digest, BCS_DIGEST_SIZE) == 0) return true;
-  return false;
-}
-
-/* Makes sure that a good file stands under the digest: one that this batch published, one whose bytes were hashed when
- * the write was prepared and that is the same since, or else the staged one, which replaces whatever is there. */
-static bcs_status place_file(batch *b, bcs_write *write, const uint8_t *digest, uint64_t size, bcsi_blob_row *row,
-                             int *rc) {
-  bcs_store *store = b->store;
-  struct stat st;
-  bool known = bcsi_blob_row_get(store, b->txn, digest, row, rc);
-  if (*rc != 0) return BCS_OK;
-  bcs_status status = bcsi_blob_stat(store, digest, &st);
-  if (status != BCS_OK && status != BCS_MISS && status != BCS_DAMAGED) return status;
-  bool there = status == BCS_OK && (uint64_t)st.st_size == size;
-  if (there && !was_published(b, digest)) {
-    bcsi_identity identity;
-    bcsi_identify(&st, &identity);
-    there = write->is_trusted && same_identity(&identity, &write->trusted);
-  }
-  if (!there) {
-    if (!write->stage || write->stage->published) return BCS_NEED_BODY;
-    status = bcsi_blob_publish(store, write->stage->name, digest);
-    if (status != BCS_OK) return status;
-    write->stage->published = true;
-    memcpy(b->published[b->published_count++], digest, BCS_DIGEST_SIZE);
-    b->folders[digest[0]] = true;
-    status = bcsi_blob_stat(store, digest, &st);
-    if (status != BCS_OK) return status == BCS_MISS || status == BCS_DAMAGED ? BCS_NEED_BODY : status;
-  }
-  if (!known) {
-    row->uses = 0;
-    row->size = size;
-    row->allocated = (uint64_t)st.st_blocks * 512;
-    b->totals.blob_files++;
-    b->totals.blob_bytes += size;
-    b->totals.blob_allocated += row->allocated;
-  }
-  row->uses++;
-  *rc = bcsi_blob_row_put(store, b->txn, digest, row);
-  if (*rc == 0 && !known) *rc = trash_row(b, digest, false);
-  return BCS_OK;
-}
-
-/* ---- applying. Returns an LMDB code, which ends the batch; the write's own trouble goes into its result. */
-
-static int fail_write(bcs_write *write, bcs_status status) {
-  write->result = status;
-  if (status == BCS_NEED_BODY) (void)bcsi_fail(status, 0, "store", NULL, NULL);
-  bcs_last_error(&write->error);
-  return 0;
-}
-
-static int apply_put(batch *b, bcs_write *write) {
-  bcs_store *store = b->store;
-  bcsi_record old, made;
-  bool replaces, has_line = false;
-  int rc = find(b, write->key_hash, &old, &replaces);
-  if (rc != 0) return rc;
-  if (!bcsi_record_decode(write->record, write->record_count, &made))
-    return fail_write(write, bcsi_fail(BCS_INVALID, 0, "store", NULL, NULL));
-  uint32_t line = 0;
-  if (replaces) {
-    line = old.view.slot;
-    has_line = bcsi_slots_has(store, line);
-  }
-  bool fresh = !has_line, reused = false;
-  if (fresh) {
-    rc = take_free_line(b, &line, &reused);
-    if (rc != 0) return rc;
-    if (!reused) line = (uint32_t)b->totals.slots_used;
-    bcs_status status = bcsi_slots_reserve(store, line);
-    if (status != BCS_OK) {
-      if (reused && (rc = give_back_line(b, line)) != 0) return rc;
-      return fail_write(write, status);
-    }
-  }
-  if (made.view.is_file) {
-    bcsi_blob_row row;
-    bcs_status status = place_file(b, write, made.view.digest, made.view.size, &row, &rc);
-    if (rc != 0) return rc;
-    if (status != BCS_OK) {
-      if (reused && (rc = give_back_line(b, line)) != 0) return rc;
-      return fail_write(write, status);
-    }
-  }
-  if (fresh && !reused) b->totals.slots_used = (uint64_t)line + 1;
-  bool same_digest = replaces && memcmp(old.view.digest, made.view.digest, BCS_DIGEST_SIZE) == 0;
-  uint64_t base = bcsi_slots_generation(store, line);
-  if (replaces) {
-    if (old.view.generation > base) base = old.view.generation;
-    bcsi_record kept = old; /* its bytes may move with the next put */
-    uint8_t old_digest[BCS_DIGEST_SIZE];
-    memcpy(old_digest, old.view.digest, sizeof old_digest);
-    rc = drop_content(b, &kept);
-    if (rc == 0 && !same_digest) rc = digest_row(b, old_digest, write->key_hash, false);
-    if (rc != 0) return rc;
-  }
-  plan_line(b, write, line, base);
-  bcsi_record_place(write->record, line, write->new_generation);
-  MDB_val key = {BCS_HASH_SIZE, write->key_hash}, value = {write->record_count, write->record};
-  rc = mdb_put(b->txn, store->index.entries, &key, &value, 0);
-  if (rc == 0 && !same_digest) rc = digest_row(b, made.view.digest, write->key_hash, true);
-  if (rc != 0) return rc;
-  if (!replaces) b->totals.entries++;
-  if (!made.view.is_file) b->totals.inline_bytes += made.view.size;
-  write->access_ms = made.view.written_ms;
-  write->hits = 0;
-  write->result = BCS_OK;
-  return 0;
-}
-
-static int delete_found(batch *b, bcs_write *write, bcsi_record *old) {
-  uint8_t digest[BCS_DIGEST_SIZE];
-  uint32_t line = old->view.slot;
-  uint64_t base = old->view.generation;
-  memcpy(digest, old->view.digest, sizeof digest);
-  int rc = drop_content(b, old);
-  if (rc == 0) rc = digest_row(b, digest, write->key_hash, false);
-  MDB_val key = {BCS_HASH_SIZE, write->key_hash};
-  if (rc == 0) rc = mdb_del(b->txn, b->store->index.entries, &key, NULL);
-  if (rc != 0) return rc;
-  b->totals.entries -= b->totals.entries > 0;
-  if (bcsi_slots_has(b->store, line)) {
-    uint64_t now = bcsi_slots_generation(b->store, line);
-    plan_line(b, write, line, now > base ? now : base);
-    write->freed = true;
-    b->freed[b->freed_count++] = line;
-  }
-  write->result = BCS_OK;
-  return rc;
-}
-
-static int apply_remove(batch *b, bcs_write *write) {
-  bcsi_record old;
-  bool found;
-  int rc = find(b, write->key_hash, &old, &found);
-  if (rc != 0) return rc;
-  if (!found) { /* gone, or a row that cannot be read: that goes too */
-    MDB_val key = {BCS_HASH_SIZE, write->key_hash};
-    rc = mdb_del(b->txn, b->store->index.entries, &key, NULL);
-    write->result = rc == 0 ? BCS_OK : BCS_MISS;
-    if (rc == 0) b->totals.entries -= b->totals.entries > 0;
-    return rc == MDB_NOTFOUND ? 0 : rc;
-  }
-  if (write->kind != BCSI_REMOVE && old.view.generation != write->generation) {
-    write->result = BCS_STALE_WRITE;
-    return 0;
-  }
-  return delete_found(b, write, &old);
-}
-
-/* The damaged entry goes. Its file goes to quarantine, unless it is not the file that was found bad: then somebody has
- * put a good one there since. */
-static int apply_heal(batch *b, bcs_write *write) {
-  const bcs_damage *damage = &write->damage;
-  if (damage->is_file) {
-    struct stat st;
-    bcs_status status = bcsi_blob_stat(b->store, damage->digest, &st);
-    bcsi_identity now = {0};
-    if (status == BCS_OK) bcsi_identify(&st, &now);
-    bool same = now.device == damage->device && now.inode == damage->inode &&
-                (status == BCS_MISS || now.change_ns == damage->change_ns);
-    if (status == BCS_DAMAGED) same = true; /* not a regular file: it stays where it is, the entry goes */
-    if (!same) {
-      write->result = BCS_STALE_WRITE;
-      return 0;
-    }
-    if (status == BCS_OK) {
-      status = bcsi_blob_quarantine(b->store, damage->digest);
-      if (status != BCS_OK) return fail_write(write, status);
-    }
-  }
-  return apply_remove(b, write);
-}
-
-static int apply_renew(batch *b, bcs_write *write) {
-  bcsi_record old, wish;
-  bool found;
-  int rc = find(b, write->key_hash, &old, &found);
-  if (rc != 0) return rc;
-  if (!found || (write->generation != 0 && old.view.generation != write->generation)) {
-    write->result = found ? BCS_STALE_WRITE : BCS_MISS;
-    return 0;
-  }
-  if (!bcsi_record_decode(write->record, write->record_count, &wish))
-    return fail_write(write, bcsi_fail(BCS_INVALID, 0, "renew", NULL, NULL));
-  const uint8_t *attributes = write->has_attributes ? wish.view.attributes : old.view.attributes;
-  size_t attributes_count = write->has_attributes ? wish.view.attributes_count : old.view.attributes_count;
-  size_t body_count = old.view.is_file ? 0 : (size_t)old.view.size;
-  size_t count = BCSI_RECORD_HEAD + old.view.key_count + attributes_count + body_count;
-  uint8_t *made = malloc(count);
-  if (!made) return fail_write(write, bcsi_fail(BCS_NO_MEMORY, ENOMEM, "renew", NULL, NULL));
-  bcs_record head = old.view;
-  head.lifetime = wish.view.lifetime;
-  head.written_ms = wish.view.written_ms;
-  head.attributes_count = attributes_count;
-  bcsi_record_encode_head(made, &head);
-  uint8_t *at = made + BCSI_RECORD_HEAD;
-  memcpy(at, old.view.key, old.view.key_count);
-  at += old.view.key_count;
-  if (attributes_count) memcpy(at, attributes, attributes_count);
-  at += attributes_count;
-  if (body_count) memcpy(at, old.body, body_count);
-  bcs_status sealed = bcsi_record_seal(made, old.view.key_count, attributes_count);
-  if (sealed != BCS_OK) {
-    free(made);
-    return fail_write(write, sealed);
-  }
-  uint32_t line = old.view.slot;
-  uint64_t generation = old.view.generation;
-  if (bcsi_slots_has(b->store, line)) {
-    uint64_t now = bcsi_slots_generation(b->store, line);
-    bcsi_slots_read_access(b->store, &old.view);
-    write->hits = old.view.hits;
-    plan_line(b, write, line, now > generation ? now : generation);
-    generation = write->new_generation;
-  }
-  bcsi_record_place(made, line, generation);
-  free(write->record);
-  write->record = made;
-  write->record_count = count;
-  write->key_count = old.view.key_count;
-  write->attributes_count = attributes_count;
-  write->access_ms = wish.view.written_ms;
-  MDB_val key = {BCS_HASH_SIZE, write->key_hash}, value = {count, made};
-  rc = mdb_put(b->txn, b->store->index.entries, &key, &value, 0);
-  write->result = BCS_OK;
-  return rc;
-}
-
-/* Every file goes to the trash at once, in the order of digests, so that pages fill one after another. */
-static int apply_clear(batch *b, bcs_write *write) {
-  bcsi_index *index = &b->store->index;
-  MDB_cursor *from;
-  MDB_val key, value;
-  int rc = mdb_cursor_open(b->txn, index->blobs, &from);
-  if (rc != 0) return rc;
-  while ((rc = mdb_cursor_get(from, &key, &value, MDB_NEXT)) == 0) {
-    rc = trash_row(b, key.mv_data, true);
-    if (rc != 0) break;
-  }
-  mdb_cursor_close(from);
-  if (rc != MDB_NOTFOUND) return rc;
-  rc = mdb_drop(b->txn, index->entries, 0);
-  if (rc == 0) rc = mdb_drop(b->txn, index->digests, 0);
-  if (rc == 0) rc = mdb_drop(b->txn, index->recent, 0);
-  if (rc == 0) rc = mdb_drop(b->txn, index->blobs, 0);
-  if (rc == 0) rc = mdb_drop(b->txn, index->free_slots, 0);
-  if (rc != 0) return rc;
-  bcsi_totals empty = {0};
-  memcpy(empty.store_id, b->totals.store_id, sizeof empty.store_id);
-  empty.recent_next = b->totals.recent_next;
-  b->totals = empty;
-  /* What came before it in the batch is gone with the rest, and its lines may be handed out again. */
-  for (size_t i = 0; i < b->applied; i++) b->writes[i]->touched = false;
-  b->freed_count = b->line_count = 0;
-  b->cleared = true;
-  write->result = BCS_OK;
-  return 0;
-}
-
-static int apply(batch *b, bcs_write *write) {
-  write->touched = write->freed = false;
-  memset(&write->error, 0, sizeof write->error);
-  switch (write->kind) {
-    case BCSI_PUT_INLINE: case BCSI_PUT_STAGED: case BCSI_PUT_SHARED: return apply_put(b, write);
-    case BCSI_REMOVE: case BCSI_REMOVE_IF: return apply_remove(b, write);
-    case BCSI_RENEW: return apply_renew(b, write);
-    case BCSI_HEAL: return apply_heal(b, write);
-    case BCSI_CLEAR: return apply_clear(b, write);
-  }
-  return EINVAL;
 }
 
 /* ---- lines before and after */
 
 /* All lines that a removal of everything frees, and that no write names, keep their generation: they are above the used
  * count, and whoever is given one counts on from it. What coherence needs of them the epoch tells. */
-static void lines_before(batch *b, bcs_write *const *writes, size_t count) {
+static void lines_before(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   bcs_store *store = b->store;
   if (b->cleared) bcsi_slots_epoch(store, true);
   bcsi_slots_mark(store, b->lines, b->line_count);
@@ -430,16 +39,26 @@ static void lines_before(batch *b, bcs_write *const *writes, size_t count) {
       bcsi_slots_fill(store, &record, write->access_ms, write->hits);
     }
   }
+  for (size_t i = 0; i < b->evicted_count; i++) {
+    bcsi_evicted *gone = &b->evicted[i];
+    bcsi_slots_save(store, gone->line, gone->line_before);
+    bcsi_slots_set_generation(store, gone->line, gone->new_generation - 1);
+  }
 }
 
-static void lines_after(batch *b, bcs_write *const *writes, size_t count) {
+static void lines_after(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   bcs_store *store = b->store;
   for (size_t i = 0; i < count; i++) {
     bcs_write *write = writes[i];
+    if (write->stage && write->stage->published) bcsi_stage_published(write->stage);
     if (!write->touched) continue;
     if (write->freed) bcsi_slots_empty(store, write->slot, write->new_generation);
     else bcsi_slots_set_generation(store, write->slot, write->new_generation);
   }
+  for (size_t i = 0; i < b->evicted_count; i++)
+    bcsi_slots_empty(store, b->evicted[i].line, b->evicted[i].new_generation);
+  if (b->cleared) bcsi_ghosts_clear(store);
+  bcsi_evict_done(b);
   bcsi_slots_publish_totals(store, &b->totals);
   if (b->cleared) bcsi_slots_epoch(store, false);
   bcsi_slots_unmark(store);
@@ -498,7 +117,7 @@ bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
 /* The transaction failed: what it published goes back to staging where no row refers to it, so that the batch can be
  * tried again, or its stages be given up. In a write transaction, so that nobody publishes the same content meanwhile;
  * nothing is written by it. */
-static void take_back_published(batch *b, bcs_write *const *writes, size_t count) {
+static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   bcs_store *store = b->store;
   MDB_txn *txn;
   if (b->published_count == 0) return;
@@ -523,14 +142,16 @@ static void take_back_published(batch *b, bcs_write *const *writes, size_t count
 }
 
 /* Nothing changed, so each line says again what it said; the last write of a line first. */
-static void lines_taken_back(batch *b, bcs_write *const *writes, size_t count) {
+static void lines_taken_back(bcsi_batch *b, bcs_write *const *writes, size_t count) {
+  for (size_t i = b->evicted_count; i-- > 0;)
+    bcsi_slots_restore(b->store, b->evicted[i].line, b->evicted[i].line_before);
   for (size_t i = count; i-- > 0;)
     if (writes[i]->touched) bcsi_slots_restore(b->store, writes[i]->slot, writes[i]->line_before);
   if (b->cleared) bcsi_slots_epoch(b->store, false);
   bcsi_slots_unmark(b->store);
 }
 
-static bcs_status write_intent(batch *b, bcs_write *const *writes, size_t count) {
+static bcs_status write_intent(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   size_t staged = 0;
   for (size_t i = 0; i < count; i++)
     if (writes[i]->stage) memcpy(b->published[staged++], writes[i]->stage->digest, BCS_DIGEST_SIZE);
@@ -539,11 +160,12 @@ static bcs_status write_intent(batch *b, bcs_write *const *writes, size_t count)
 }
 
 /* One try. BCS_INDEX with MDB_MAP_FULL in *rc: grow and try again. */
-static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
+static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
   bcs_store *store = b->store;
   *lmdb = 0;
   b->cleared = false;
-  b->published_count = b->line_count = b->freed_count = 0;
+  b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
+  b->published_staged = 0;
   b->writes = writes;
   memset(b->folders, 0, sizeof b->folders);
   bcs_status status = bcsi_write_begin(store, &b->txn);
@@ -552,15 +174,25 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
+  /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
+  bool bounded = b->limits.bytes > 0;
+  if (status == BCS_OK && b->totals.trash_allocated > 0 && bcsi_wants_trash_gone(b)) {
+    size_t done;
+    bool more;
+    bcs_status trouble; /* of files that stay in the trash; the sweep reports it */
+    rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
+  }
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
-    if (puts || !is_put(writes[b->applied])) rc = apply(b, writes[b->applied]);
-  if (status == BCS_OK && rc == 0) rc = give_back_freed(b);
+    if (puts || !is_put(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
+  if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
+  if (status == BCS_OK && rc == 0) rc = bcsi_give_back_lines(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
   if (status == BCS_OK && rc == 0 && store->durable)
     for (int i = 0; status == BCS_OK && i < 256; i++)
       if (b->folders[i]) status = bcsi_blob_sync_folder(store, (uint8_t)i);
   if (status == BCS_OK && rc == 0) {
+    uint64_t index_live = bounded ? bcsi_index_live(store, b->txn) : 0;
     lines_before(b, writes, count);
     rc = bcsi_fault("before-commit");
     if (rc != 0) bcsi_write_abort(store, b->txn);
@@ -568,6 +200,7 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
+      if (bounded) bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;
     }
@@ -587,13 +220,27 @@ static bcs_status try_batch(batch *b, bcs_write *const *writes, size_t count, bo
   return bcsi_repeat(&error);
 }
 
-static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count) {
-  batch b = {.store = store};
+/* The newest time that a caller told. */
+static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count) {
+  int64_t now = 0;
+  for (size_t i = 0; i < count; i++)
+    if (writes[i]->now_ms > now) now = writes[i]->now_ms;
+  return bcsi_slots_now(store, now);
+}
+
+static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, const bcs_limits *limits,
+                                uint64_t *evicted) {
+  enum { EVICTED_MOST = 256 }; /* beside the batch's own number: a bound on how long others wait */
+  size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
+  bcsi_batch b = {.store = store, .evicted_capacity = most};
+  b.limits = limits ? *limits : bcsi_limits(store);
+  b.now_ms = time_of(store, writes, count);
   b.published = malloc((count + 1) * sizeof *b.published);
-  b.lines = malloc((count + 1) * sizeof *b.lines);
-  b.freed = malloc((count + 1) * sizeof *b.freed);
+  b.lines = malloc((count + most + 1) * sizeof *b.lines);
+  b.freed = malloc((count + most + 1) * sizeof *b.freed);
+  b.evicted = malloc((most + 1) * sizeof *b.evicted);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines || !b.freed) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
+  if (!b.published || !b.lines || !b.freed || !b.evicted) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
@@ -628,6 +275,27 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   free(b.published);
   free(b.lines);
   free(b.freed);
+  free(b.evicted);
+  if (evicted && status == BCS_OK) *evicted += b.evicted_count;
+  return status;
+}
+
+/* As long as a step finds something to evict or to unlink, there may be more. */
+bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more) {
+  *more = false;
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = store->options.read_only ? bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL)
+                                    : bcsi_writer_lock(store, false);
+  if (status == BCS_OK) {
+    uint64_t before = *evicted;
+    bcs_limits own = bcsi_limits(store);
+    (void)bcsi_slots_now(store, now_ms);
+    status = commit_locked(store, NULL, 0, limits ? limits : &own, evicted);
+    *more = status == BCS_OK && *evicted > before;
+    bcsi_writer_unlock(store);
+  }
+  bcsi_call_leave(store);
   return status;
 }
 
@@ -636,7 +304,7 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
   if (status == BCS_OK) {
     status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
-      status = commit_locked(store, writes, count);
+      status = commit_locked(store, writes, count, NULL, NULL);
       bcsi_writer_unlock(store);
       bcsi_call_leave(store);
       return status;
@@ -648,49 +316,5 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
     writes[i]->result = status;
     bcs_last_error(&writes[i]->error);
   }
-  return status;
-}
-
-bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
-  *more = false;
-  bcs_status status = bcsi_call_enter(store);
-  if (status != BCS_OK) return status;
-  status = bcsi_writer_lock(store, false);
-  if (status != BCS_OK) {
-    bcsi_call_leave(store);
-    return status;
-  }
-  MDB_txn *txn;
-  status = bcsi_write_begin(store, &txn);
-  if (status == BCS_OK) {
-    MDB_cursor *cursor;
-    MDB_val key, value;
-    size_t done = 0;
-    int rc = bcsi_fault("trash");
-    if (rc == 0) rc = mdb_cursor_open(txn, store->index.trash, &cursor);
-    if (rc == 0) {
-      while (status == BCS_OK && (rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST)) == 0) {
-        if (done++ == limit) {
-          *more = true;
-          break;
-        }
-        bcsi_blob_row row;
-        uint8_t digest[BCS_DIGEST_SIZE];
-        bool sane = key.mv_size == sizeof digest;
-        if (sane) memcpy(digest, key.mv_data, sizeof digest);
-        if (sane && !bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0)
-          status = bcsi_blob_unlink(store, digest);
-        if (status == BCS_OK && rc == 0) rc = mdb_cursor_del(cursor, 0);
-        if (rc != 0) break;
-      }
-      mdb_cursor_close(cursor);
-    }
-    if (rc == MDB_NOTFOUND) rc = 0;
-    if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_write_commit(store, txn);
-    else bcsi_write_abort(store, txn);
-    if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
-  }
-  bcsi_writer_unlock(store);
-  bcsi_call_leave(store);
   return status;
 }

@@ -52,6 +52,8 @@ static uint64_t allocated_in(int folder_fd, int depth) {
   return sum;
 }
 
+uint64_t bcsi_quarantine_allocated(bcs_store *store) { return allocated_in(store->quarantine_fd, 1); }
+
 /* Pages that LMDB reuses before its file grows: the lists in its tree of free pages, each headed by its length. */
 static uint64_t free_pages(MDB_txn *txn) {
   MDB_cursor *cursor;

@@ -1,7 +1,8 @@
 /* The LMDB environment: opening, its readers, growth and replacement.
  *
- * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking;
- * `free` slot lines that are free; `meta` the totals.
+ * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `tags` hash of a
+ * tag → key hashes; `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking →
+ * allocated; `free` slot lines that are free; `meta` the totals and the limits.
  *
  * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
  * a reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
@@ -59,6 +60,7 @@ static const struct { const char *name; unsigned flags; size_t handle; } trees[]
   {"entries", 0, offsetof(bcsi_index, entries)},
   {"digests", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, digests)},
   {"recent", 0, offsetof(bcsi_index, recent)},
+  {"tags", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, tags)},
   {"blobs", 0, offsetof(bcsi_index, blobs)},
   {"trash", 0, offsetof(bcsi_index, trash)},
   {"free", 0, offsetof(bcsi_index, free_slots)},
@@ -109,6 +111,8 @@ static int make_trees(bcs_store *store) {
       bcsi_totals totals = {0};
       if (getrandom(totals.store_id, sizeof totals.store_id, 0) != (ssize_t)sizeof totals.store_id) rc = errno;
       else rc = bcsi_totals_put(store, txn, &totals);
+      bcs_limits limits = bcsi_limits_default(store);
+      if (rc == 0) rc = bcsi_limits_put(store, txn, &limits);
     }
   }
   if (rc != 0) {
@@ -471,12 +475,18 @@ static bcs_status begin_anew(bcs_store *store) {
   if (status != BCS_OK) return status;
   MDB_txn *txn;
   bcsi_totals totals;
-  int rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn);
+  bcs_limits limits = bcsi_limits(store); /* outlive it: the table has them, too */
+  int rc = bcsi_begin_at_open(store, 0, &txn);
   if (rc != 0) return fail(store, rc, "begin");
   status = bcsi_totals_get(store, txn, &totals);
-  mdb_txn_abort(txn);
-  if (status == BCS_OK) bcsi_slots_renew(store, &totals);
-  return status;
+  if (status == BCS_OK && (rc = bcsi_limits_put(store, txn, &limits)) == 0) {
+    bcsi_slots_renew(store, &totals);
+    bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
+    rc = mdb_txn_commit(txn);
+  } else {
+    mdb_txn_abort(txn);
+  }
+  return rc != 0 ? fail(store, rc, "limits") : status;
 }
 
 static bcs_status replace_alone(bcs_store *store) {

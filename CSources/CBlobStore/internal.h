@@ -20,6 +20,7 @@ enum {
   BCSI_MAP_FROM = 1536 * 1024, /* files from this size up are mapped, below they are read: see the threshold table */
   BCSI_QUICK_MAX = 64 * 1024,
   BCSI_STRIPES = 512,
+  BCSI_GHOSTS_SIZE = (32 << 20) + 65536,
 };
 
 /* ---- status.c */
@@ -74,16 +75,17 @@ bcs_status bcsi_owner_name(const char *boot_id, char *out, size_t capacity);
 bool bcsi_owner_alive(const char *name, const char *boot_id);
 
 /* ---- record.c */
-enum { BCSI_RECORD_HEAD = 104 };
+enum { BCSI_RECORD_HEAD = 112 };
 typedef struct bcsi_record {
   bcs_record view;
   const uint8_t *head;
   const uint8_t *body; /* inline bodies */
 } bcsi_record;
 void bcsi_record_encode_head(uint8_t *out, const bcs_record *record);
-bcs_status bcsi_record_seal(uint8_t *record, size_t key_count, size_t attributes_count);
+bcs_status bcsi_record_seal(uint8_t *record, size_t variable_count); /* key, attributes, tags */
 bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out); /* bounds and values, not the seal */
 bool bcsi_record_sealed(const bcsi_record *record);
+bcs_status bcsi_record_set_pinned(uint8_t *record, size_t count, bool pinned);
 void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation);
 
 /* ---- slots.c */
@@ -92,6 +94,8 @@ typedef struct bcsi_totals {
   uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated;
   uint64_t slots_used; /* lines below this number have been handed out */
   uint64_t recent_next, recent_count; /* of the tree `recent` */
+  uint64_t trash_allocated, quarantine_allocated;
+  uint64_t pinned_entries, pinned_bytes;
   uint8_t store_id[16];
 } bcsi_totals;
 struct bcsi_slots {
@@ -125,6 +129,20 @@ void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals);
 void bcsi_slots_epoch(bcs_store *store, bool odd);
 _Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index); /* [0] hits, [1] misses; NULL without a table */
 void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses);
+void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits);
+uint64_t bcsi_slots_staged(bcs_store *store, int64_t change); /* and how many are staged now */
+uint64_t bcsi_slots_staging(bcs_store *store);
+void bcsi_slots_forget_staging(bcs_store *store); /* nobody else is there, and nothing is staged */
+uint64_t bcsi_slots_file_size(bcs_store *store);
+void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live);
+uint64_t bcsi_slots_live(bcs_store *store);
+int64_t bcsi_slots_now(bcs_store *store, int64_t now_ms); /* 0: only asks */
+void bcsi_slots_count_evicted(bcs_store *store, uint64_t count);
+uint64_t bcsi_slots_evictions(bcs_store *store);
+void *bcsi_slots_ghosts(bcs_store *store);
+size_t bcsi_slots_ghosts_size(bcs_store *store); /* of it has blocks */
+bcs_status bcsi_slots_reserve_ghosts(bcs_store *store, size_t size);
+bool bcsi_slots_record(bcs_store *store, uint32_t line, bcs_record *out);
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms);
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
 
@@ -137,7 +155,7 @@ typedef struct bcsi_reader {
 typedef enum bcsi_gate { BCSI_GATE_OPEN, BCSI_GATE_PAUSED, BCSI_GATE_SHUT } bcsi_gate;
 typedef struct bcsi_index {
   MDB_env *env;
-  MDB_dbi entries, digests, recent, blobs, trash, free_slots, meta;
+  MDB_dbi entries, digests, recent, tags, blobs, trash, free_slots, meta;
   uint64_t map_size;
   unsigned flags;
   char path[4200];
@@ -171,6 +189,14 @@ typedef enum bcsi_pages {
  * *out, or trouble; BCS_BUSY when `stop` (may be NULL) said so or the mapping must be changed first. */
 bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *txn, bool (*stop)(void *context),
                             void *context, bcs_page_damage *out);
+
+/* ---- limits.c */
+bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
+bcs_limits bcsi_limits_default(bcs_store *store);
+int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
+int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);
+uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn);
+uint64_t bcsi_used_bytes(bcs_store *store, const bcsi_totals *totals, uint64_t index_live);
 
 /* ---- digests.c: from content to entries */
 typedef struct bcsi_pair {
@@ -206,6 +232,7 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
 bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]);
 bcs_status bcsi_blob_sync_folder(bcs_store *store, uint8_t first);
 bcs_status bcsi_blob_quarantine(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]);
+uint64_t bcsi_quarantine_allocated(bcs_store *store); /* by a walk */
 bool bcsi_blob_row_get(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE], bcsi_blob_row *out,
                        int *rc);
 int bcsi_blob_row_put(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE], const bcsi_blob_row *row);
@@ -218,8 +245,10 @@ struct bcs_stage {
   bcsi_hasher *hasher;
   uint8_t digest[BCS_DIGEST_SIZE];
   uint64_t size, hashed;
+  uint64_t counted; /* of the size, in the table's head */
   bool finished, published;
 };
+void bcsi_stage_published(bcs_stage *stage);
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
@@ -229,16 +258,19 @@ bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count);
 
 /* ---- write.c */
 typedef enum bcsi_write_kind {
-  BCSI_PUT_INLINE, BCSI_PUT_STAGED, BCSI_PUT_SHARED, BCSI_REMOVE, BCSI_REMOVE_IF, BCSI_RENEW, BCSI_HEAL, BCSI_CLEAR
+  BCSI_PUT_INLINE, BCSI_PUT_STAGED, BCSI_PUT_SHARED, BCSI_REMOVE, BCSI_REMOVE_IF, BCSI_RENEW, BCSI_PIN, BCSI_HEAL,
+  BCSI_CLEAR
 } bcsi_write_kind;
 struct bcs_write {
   bcsi_write_kind kind;
   uint8_t key_hash[BCS_HASH_SIZE];
   uint64_t generation;      /* REMOVE_IF, RENEW: expected, 0 for any */
+  int64_t now_ms;           /* the caller's time; 0: it told none */
   uint8_t *record;          /* head, key, attributes, inline body */
   size_t record_count;
   size_t key_count, attributes_count;
-  bool has_attributes;
+  size_t tags_count;
+  bool has_attributes, has_tags, pin;
   bcs_stage *stage;
   bcsi_identity trusted;    /* PUT_SHARED, PUT_STAGED: a file without a row whose bytes were hashed */
   bool is_trusted;
@@ -254,6 +286,60 @@ struct bcs_write {
   uint32_t hits;
   uint64_t line_before[8];  /* the line as it was, for a commit that fails */
 };
+
+/* ---- apply.c: one write, inside the batch's transaction */
+typedef struct bcsi_batch {
+  bcs_store *store;
+  MDB_txn *txn;
+  bcsi_totals totals;
+  bool cleared;                 /* a removal of everything is in it */
+  bool folders[256];            /* durable: published into, to be synced before the commit */
+  uint8_t (*published)[BCS_DIGEST_SIZE];
+  size_t published_count;
+  uint64_t published_staged;    /* their bytes, which are still counted as staged */
+  uint32_t *lines;              /* touched, for the mark */
+  size_t line_count;
+  uint32_t *freed;              /* given back at the end: a line is not used twice in one batch */
+  size_t freed_count;
+  bcs_write *const *writes;     /* those before the one that is applied */
+  size_t applied;
+  bcs_limits limits;            /* what the batch is to keep to */
+  int64_t now_ms;
+  struct bcsi_evicted *evicted;
+  size_t evicted_count, evicted_capacity;
+} bcsi_batch;
+
+/* An entry that made room: its line goes odd and empty with the commit. */
+typedef struct bcsi_evicted {
+  uint32_t line;
+  uint64_t new_generation;
+  int64_t age_ms;
+  uint32_t hits;
+  uint8_t key_hash[BCS_HASH_SIZE];
+  uint64_t line_before[8];
+} bcsi_evicted;
+int bcsi_apply(bcsi_batch *b, bcs_write *write); /* an LMDB code; the write's own trouble goes into its result */
+int bcsi_give_back_lines(bcsi_batch *b);
+int bcsi_delete_entry(bcsi_batch *b, const uint8_t key_hash[BCS_HASH_SIZE], const bcsi_record *old);
+int bcsi_trash_remove(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const uint8_t *digest);
+uint64_t bcsi_entry_bytes(const bcs_record *record);
+
+/* ---- ghosts.c: what is remembered of evicted entries; all under the write lock */
+uint32_t bcsi_ghost_return(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE]); /* hits it comes back with */
+void bcsi_ghost_add(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], uint32_t hits, int64_t age_ms);
+void bcsi_ghosts_fit(bcs_store *store, uint64_t entries);
+void bcsi_ghosts_clear(bcs_store *store);
+double bcsi_eviction_age_ms(bcs_store *store);
+double bcsi_eviction_weight(bcs_store *store);
+
+/* ---- evict.c */
+int bcsi_evict(bcsi_batch *b); /* until the batch keeps to its limits, or as many as it has room for */
+void bcsi_evict_done(bcsi_batch *b); /* after the commit */
+bool bcsi_wants_trash_gone(const bcsi_batch *b); /* now, and not when the store is let alone for a moment */
+
+/* ---- trash.c */
+int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_t limit, size_t *done, bool *more,
+                      bcs_status *status);
 
 /* ---- commit.c */
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn);
@@ -274,6 +360,7 @@ struct bcs_store {
   pthread_mutex_t writer;   /* in front of the lock of the processes */
   int intent_fd;
   uint64_t intent_sequence;
+  uint64_t random;          /* of the sampling; under the write lock */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */

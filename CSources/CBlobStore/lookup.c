@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RETRIES = 4, PAGE = 4096, BCSI_LOOKUP_VERIFY = 1 << 16 /* whatever the setting, whatever was before */ };
@@ -28,6 +29,30 @@ static bool is_marked(bcs_store *store, const bcs_record *record, uint32_t mark)
   if (store->options.verification == BCS_VERIFY_NEVER) return true;
   if (store->options.verification == BCS_VERIFY_ALWAYS || record->slot >= BCSI_MAX_LINES) return false;
   return atomic_load_explicit(&store->marks[record->slot], memory_order_relaxed) == mark;
+}
+
+/* A change in the same tick of the file system's clock as the last one leaves ctime as it is (Linux before 6.13), so
+ * what was verified within some ticks of that change may be changed once more without a trace: no mark is set then, and
+ * the next lookup verifies again (git's index calls such a file "racily clean"). ctime is taken from the coarse clock. */
+static bool is_settled(const bcsi_identity *file) {
+  enum { SETTLED_NS = 50 * 1000 * 1000 }; /* five ticks of the slowest clock, HZ=100 */
+  struct timespec now;
+#ifdef CLOCK_REALTIME_COARSE
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+#else
+  clock_gettime(CLOCK_REALTIME, &now);
+#endif
+  int64_t age = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - file->change_ns;
+  return age > SETTLED_NS || age < -SETTLED_NS; /* far ahead: the clock was set back, which no write repeats */
+}
+
+/* Whether the file behind `fd` changed while it was read. */
+static bool is_unchanged(int fd, const bcsi_identity *before) {
+  struct stat st;
+  bcsi_identity now;
+  if (fstat(fd, &st) != 0) return false;
+  bcsi_identify(&st, &now);
+  return now.change_ns == before->change_ns && now.size == before->size;
 }
 
 static void set_mark(bcs_store *store, const bcs_record *record, uint32_t mark) {
@@ -113,12 +138,15 @@ static bcs_status give_file(bcs_store *store, bcsi_record *record, uint32_t flag
     if (status == BCS_OK) {
       body->device = identity.device;
       body->inode = identity.inode;
+      /* The time of a write stands in the inode before its bytes stand in the page cache: a read that met bytes of a
+       * write finds another time after it. A mapping can only be taken as it is. */
+      if (marked && !body->mapped && !is_unchanged(fd, &identity)) marked = false;
       if (!marked) {
         if (!bcsi_record_sealed(record) || !has_digest(body->bytes, body->count, record->view.digest)) {
           bcs_release_body(body);
           tell_damage(damage, &record->view, &st);
           status = BCS_DAMAGED;
-        } else {
+        } else if (is_settled(&identity)) {
           set_mark(store, &record->view, mark);
         }
       }
@@ -217,6 +245,8 @@ static bcs_status look(search *s, bool *again) {
     memcpy(record.view.key_hash, s->key_hash, BCS_HASH_SIZE);
     bcsi_slots_read_access(store, &record.view);
     if ((s->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, s->now_ms)) status = BCS_MISS;
+    int64_t oldest = bcsi_limits(store).age_ms;
+    if (oldest > 0 && s->now_ms - record.view.written_ms >= oldest) status = BCS_MISS; /* gone, if not yet removed */
   }
   if (status != BCS_OK) {
     if (touch) count_access(store, reader, false);

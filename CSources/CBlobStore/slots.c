@@ -19,7 +19,8 @@
  *       0  head, 4,096 bytes: see struct head
  *   4,096  the mark: 7,168 line numbers of 4 bytes
  *  32,768  512 stripes of 64 bytes: hits, misses; a reader of a process adds to one of them
- *  65,536  lines of 64 bytes: see struct line */
+ *  65,536  ghosts of evicted entries: see ghosts.c; blocks are allocated as they grow
+ *  33,685,504  lines of 64 bytes: see struct line */
 #include "internal.h"
 
 #include <errno.h>
@@ -37,16 +38,18 @@ struct line {
   _Atomic uint64_t access; /* bits 63..48 generation / 2, 47..42 hits, 41..0 milliseconds since 1970 */
   _Atomic uint64_t deadline;
   _Atomic uint64_t window;
-  _Atomic uint64_t size_kind; /* size × 8 + lifetime kind × 2 + is a file */
-  _Atomic uint64_t written;
+  _Atomic uint64_t size_kind; /* size × 16 + pinned × 8 + lifetime kind × 2 + is a file */
+  _Atomic uint64_t written;   /* bits 63..42 stale window in seconds, rounded up, 41..0 milliseconds since 1970 */
   _Atomic uint64_t hash[2];
 };
 _Static_assert(sizeof(struct line) == 64, "a line is a cache line");
 
 enum {
-  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64, LINES_AT = 65536,
-  SLOTS_VERSION = 1, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63,
+  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64, GHOSTS_AT = 65536,
+  LINES_AT = GHOSTS_AT + BCSI_GHOSTS_SIZE,
+  SLOTS_VERSION = 1, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63, STALE_MAX = (1 << 22) - 1,
 };
+static const int64_t MS_MAX = (INT64_C(1) << HITS_SHIFT) - 1;
 static const char slots_magic[8] = {'B','C','S','L','O','T','S','1'};
 
 struct head {
@@ -57,11 +60,17 @@ struct head {
   _Atomic uint64_t allocated;
   _Atomic uint64_t epoch; /* odd while everything is being removed */
   _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
+  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
+  _Atomic uint64_t limit_bytes, limit_entries, limit_age, limit_free; /* see limits.c; 0: none */
+  _Atomic uint64_t staging; /* bytes being staged, by all processes; the sweep takes off what the dead left */
+  _Atomic uint64_t evictions;
+  _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
+  _Atomic uint64_t now; /* the newest time that a writer was told */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };
 _Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");
 _Static_assert(MARK_AT + MARK_CAPACITY * 4 <= STRIPES_AT, "the mark ends before the stripes");
-_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= LINES_AT, "the stripes end before the lines");
+_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= GHOSTS_AT, "the stripes end before the ghosts");
 
 static struct head *head_of(bcs_store *store) { return (struct head *)(void *)store->slots.map; }
 static struct line *line_at(bcs_store *store, uint32_t line) {
@@ -78,6 +87,14 @@ static uint64_t access_word(uint64_t generation, uint32_t hits, int64_t ms) {
 }
 static int64_t access_ms(uint64_t word) { return (int64_t)(word & ((UINT64_C(1) << HITS_SHIFT) - 1)); }
 static uint32_t access_hits(uint64_t word) { return (uint32_t)(word >> HITS_SHIFT) & HITS_MAX; }
+
+static uint64_t written_word(int64_t ms, int64_t stale_ms) {
+  uint64_t seconds = stale_ms <= 0 ? 0 : ((uint64_t)stale_ms + 999) / 1000;
+  if (seconds > STALE_MAX) seconds = STALE_MAX;
+  if (ms < 0) ms = 0;
+  if (ms > MS_MAX) ms = MS_MAX;
+  return seconds << HITS_SHIFT | (uint64_t)ms;
+}
 
 static size_t file_size(uint64_t lines) { return LINES_AT + (size_t)lines * sizeof(struct line); }
 
@@ -111,15 +128,27 @@ static bool is_sound(bcs_store *store, const bcsi_totals *totals, off_t size) {
          totals->slots_used <= head.allocated;
 }
 
-static bcs_status allocate(bcs_store *store, uint64_t lines) {
+static bcs_status allocate_range(bcs_store *store, size_t from, size_t to) {
   int code = bcsi_fault("slots-allocate");
   if (code == 0) {
-    do code = posix_fallocate(store->slots.fd, 0, (off_t)file_size(lines));
+    do code = posix_fallocate(store->slots.fd, (off_t)from, (off_t)(to - from));
     while (code == EINTR);
   }
-  if (code != 0) return fail(store, code, "fallocate");
-  return BCS_OK;
+  return code == 0 ? BCS_OK : fail(store, code, "fallocate");
 }
+
+static bcs_status allocate(bcs_store *store, uint64_t lines) {
+  bcs_status status = allocate_range(store, 0, GHOSTS_AT);
+  return status == BCS_OK ? allocate_range(store, LINES_AT, file_size(lines)) : status;
+}
+
+void *bcsi_slots_ghosts(bcs_store *store) { return store->slots.map ? store->slots.map + GHOSTS_AT : NULL; }
+bcs_status bcsi_slots_reserve_ghosts(bcs_store *store, size_t size) {
+  bcs_status status = allocate_range(store, GHOSTS_AT, GHOSTS_AT + size);
+  if (status == BCS_OK) put(&head_of(store)->ghosts, size);
+  return status;
+}
+size_t bcsi_slots_ghosts_size(bcs_store *store) { return store->slots.map ? load(&head_of(store)->ghosts) : 0; }
 
 /* Makes the table from the records. Who calls is alone: two tables would break what the processes tell each other. */
 static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
@@ -152,6 +181,11 @@ static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
   mdb_cursor_close(cursor);
   if (rc != MDB_NOTFOUND) return bcsi_fail_lmdb(rc, "read", store->index.path);
   bcsi_slots_publish_totals(store, totals);
+  bcs_limits limits;
+  rc = bcsi_limits_get(store, txn, &limits);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "read limits", store->index.path);
+  bcsi_slots_set_limits(store, &limits);
+  bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
   memcpy(head->magic, slots_magic, sizeof slots_magic); /* last: only now it is a table */
   return BCS_OK;
 }
@@ -283,8 +317,9 @@ void bcsi_slots_fill(bcs_store *store, const bcs_record *record, int64_t ms, uin
   put(&line->hash[1], hash[1]);
   put(&line->deadline, (uint64_t)record->lifetime.deadline_ms);
   put(&line->window, (uint64_t)record->lifetime.window_ms);
-  put(&line->size_kind, record->size << 3 | (uint64_t)record->lifetime.kind << 1 | (record->is_file ? 1u : 0u));
-  put(&line->written, (uint64_t)record->written_ms);
+  put(&line->size_kind, record->size << 4 | (record->pinned ? 8u : 0u) | (uint64_t)record->lifetime.kind << 1 |
+                            (record->is_file ? 1u : 0u));
+  put(&line->written, written_word(record->written_ms, record->stale_ms));
   atomic_store(&line->access, access_word(record->generation, hits, ms));
 }
 
@@ -359,6 +394,10 @@ void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals) {
   put(&head->blob_bytes, totals->blob_bytes);
   put(&head->blob_allocated, totals->blob_allocated);
   put(&head->used, totals->slots_used);
+  put(&head->trash_allocated, totals->trash_allocated);
+  put(&head->quarantine_allocated, totals->quarantine_allocated);
+  put(&head->pinned_entries, totals->pinned_entries);
+  put(&head->pinned_bytes, totals->pinned_bytes);
 }
 
 void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
@@ -371,7 +410,66 @@ void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
   totals->blob_bytes = load(&head->blob_bytes);
   totals->blob_allocated = load(&head->blob_allocated);
   totals->slots_used = load(&head->used);
+  totals->trash_allocated = load(&head->trash_allocated);
+  totals->quarantine_allocated = load(&head->quarantine_allocated);
+  totals->pinned_entries = load(&head->pinned_entries);
+  totals->pinned_bytes = load(&head->pinned_bytes);
 }
+
+bcs_limits bcsi_limits(bcs_store *store) {
+  bcs_limits limits = {0};
+  if (!store->slots.map) return limits;
+  struct head *head = head_of(store);
+  limits.bytes = load(&head->limit_bytes);
+  limits.entries = load(&head->limit_entries);
+  limits.age_ms = (int64_t)load(&head->limit_age);
+  limits.minimum_free = load(&head->limit_free);
+  return limits;
+}
+
+void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits) {
+  if (!store->slots.map || store->slots.read_only) return;
+  struct head *head = head_of(store);
+  put(&head->limit_bytes, limits->bytes);
+  put(&head->limit_entries, limits->entries);
+  put(&head->limit_age, (uint64_t)limits->age_ms);
+  put(&head->limit_free, limits->minimum_free);
+}
+
+/* Bytes that a stage takes or gives back. What a dead process left too much must not make it wrap. */
+uint64_t bcsi_slots_staged(bcs_store *store, int64_t change) {
+  if (!store->slots.map || store->slots.read_only) return 0;
+  _Atomic uint64_t *word = &head_of(store)->staging;
+  uint64_t now = load(word), next;
+  do next = change < 0 && (uint64_t)-change > now ? 0 : now + (uint64_t)change;
+  while (!atomic_compare_exchange_weak(word, &now, next));
+  return next;
+}
+
+uint64_t bcsi_slots_staging(bcs_store *store) { return store->slots.map ? load(&head_of(store)->staging) : 0; }
+void bcsi_slots_forget_staging(bcs_store *store) {
+  if (store->slots.map && !store->slots.read_only) put(&head_of(store)->staging, 0);
+}
+
+uint64_t bcsi_slots_file_size(bcs_store *store) {
+  if (!store->slots.map) return 0;
+  return GHOSTS_AT + load(&head_of(store)->ghosts) + file_size(load(&head_of(store)->allocated)) - LINES_AT;
+}
+
+void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live) { put(&head_of(store)->index_live, index_live); }
+uint64_t bcsi_slots_live(bcs_store *store) { return store->slots.map ? load(&head_of(store)->index_live) : 0; }
+
+/* Writers are told the time by their callers; an eviction that no store asked for takes the newest. */
+int64_t bcsi_slots_now(bcs_store *store, int64_t now_ms) {
+  _Atomic uint64_t *word = &head_of(store)->now;
+  if (now_ms > 0) put(word, (uint64_t)now_ms);
+  return (int64_t)load(word);
+}
+
+void bcsi_slots_count_evicted(bcs_store *store, uint64_t count) {
+  put(&head_of(store)->evictions, load(&head_of(store)->evictions) + count); /* under the write lock */
+}
+uint64_t bcsi_slots_evictions(bcs_store *store) { return store->slots.map ? load(&head_of(store)->evictions) : 0; }
 
 void bcsi_slots_epoch(bcs_store *store, bool odd) {
   _Atomic uint64_t *epoch = &head_of(store)->epoch;
@@ -395,18 +493,35 @@ void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses) {
   }
 }
 
+/* What a line says of its entry, without the index: for choosing among entries, not for answering. False: it has none. */
+bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
+  struct line *line = line_at(store, number);
+  uint64_t hash[2] = {load(&line->hash[0]), load(&line->hash[1])};
+  if (hash[0] == 0 && hash[1] == 0) return false;
+  uint64_t size_kind = load(&line->size_kind), written = load(&line->written), word = load(&line->access);
+  memset(out, 0, sizeof *out);
+  memcpy(out->key_hash, hash, sizeof hash);
+  out->slot = number;
+  out->generation = load(&line->generation);
+  out->lifetime = (bcs_lifetime){(bcs_lifetime_kind)(size_kind >> 1 & 3), (int64_t)load(&line->deadline),
+                                 (int64_t)load(&line->window)};
+  out->is_file = (size_kind & 1) != 0;
+  out->pinned = (size_kind & 8) != 0;
+  out->size = size_kind >> 4;
+  out->written_ms = (int64_t)(written & MS_MAX);
+  uint64_t stale = written >> HITS_SHIFT;
+  out->stale_ms = stale == STALE_MAX ? INT64_MAX : (int64_t)stale * 1000;
+  out->access_ms = access_ms(word);
+  out->hits = access_hits(word);
+  return true;
+}
+
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms) {
   if (!store->slots.map) return 0;
   uint64_t count = 0, used = load(&head_of(store)->used);
   for (uint32_t i = 0; i < used && bcsi_slots_has(store, i); i++) {
-    struct line *line = line_at(store, i);
-    uint64_t size_kind = load(&line->size_kind);
-    bcs_lifetime_kind kind = (bcs_lifetime_kind)(size_kind >> 1 & 3);
-    if (kind == BCS_FOREVER || (load(&line->hash[0]) == 0 && load(&line->hash[1]) == 0)) continue;
-    uint64_t word = load(&line->access);
-    bcs_record record = {.lifetime = {kind, (int64_t)load(&line->deadline), (int64_t)load(&line->window)},
-                         .written_ms = (int64_t)load(&line->written), .access_ms = access_ms(word)};
-    if (bcs_is_expired(&record, now_ms)) count++;
+    bcs_record record;
+    if (bcsi_slots_record(store, i, &record) && bcs_is_expired(&record, now_ms)) count++;
   }
   return count;
 }

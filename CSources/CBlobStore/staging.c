@@ -65,11 +65,44 @@ done:
   return status;
 }
 
+/* What is staged counts towards the limit as it grows; entries make room for it. */
+static bcs_status count_staged(bcs_stage *stage, size_t count) {
+  enum { BLOCK = 4096 };
+  bcs_store *store = stage->store;
+  uint64_t limit = bcsi_limits(store).bytes, size = (stage->size + count + BLOCK - 1) / BLOCK * BLOCK;
+  if (limit > 0 && size > limit) {
+    char cause[160];
+    snprintf(cause, sizeof cause, "the body has more than the limit of %" PRIu64 " bytes", limit);
+    return bcsi_fail(BCS_TOO_LARGE, 0, "stage", store->info.path, cause);
+  }
+  if (size <= stage->counted) return BCS_OK;
+  uint64_t staged = bcsi_slots_staged(store, (int64_t)(size - stage->counted));
+  stage->counted = size;
+  if (limit == 0) return BCS_OK;
+  bcsi_totals totals;
+  bcsi_slots_totals(store, &totals);
+  if (bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated <= limit || staged == 0)
+    return BCS_OK;
+  uint64_t evicted = 0;
+  bool more = true;
+  bcs_status status = BCS_OK;
+  for (int i = 0; i < 64 && more && status == BCS_OK; i++) status = bcs_trim(store, NULL, 0, &evicted, &more);
+  for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
+  return status;
+}
+
+/* Its bytes are counted as a blob file from now on, or are gone. */
+void bcsi_stage_published(bcs_stage *stage) {
+  if (stage->counted > 0) (void)bcsi_slots_staged(stage->store, -(int64_t)stage->counted);
+  stage->counted = 0;
+}
+
 bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
   if (stage->finished) return bcsi_fail(BCS_INVALID, 0, "write", stage->name, "the body is finished");
   bcs_status status = bcsi_call_enter(stage->store);
   if (status != BCS_OK) return status;
-  int code = bcsi_fault("stage-write");
+  status = count_staged(stage, count);
+  int code = status == BCS_OK ? bcsi_fault("stage-write") : 0;
   if (code != 0) status = fail(stage->store, code, "write", stage->name);
   const uint8_t *at = bytes;
   size_t left = count;
@@ -192,6 +225,7 @@ void bcs_stage_free(bcs_stage *stage) {
   /* A shut store has closed its folder: the next open sweeps what this process left. */
   if (stage->fd >= 0 && !stage->published && bcsi_call_enter(stage->store) == BCS_OK) {
     (void)unlinkat(stage->store->staging_fd, stage->name, 0); /* a failure leaves it to the next open */
+    bcsi_stage_published(stage);
     bcsi_call_leave(stage->store);
   }
   if (stage->fd >= 0) close(stage->fd);
@@ -306,7 +340,10 @@ static bcs_status remove_dead(bcs_store *store, const char *name, void *context)
     bcs_status status = undo_intent(store, s->txn, name);
     if (status != BCS_OK) return status;
   }
-  if (unlinkat(store->staging_fd, name, 0) != 0 && errno != ENOENT) return fail(store, errno, "unlink", name);
+  struct stat st;
+  bool known = fstatat(store->staging_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (unlinkat(store->staging_fd, name, 0) != 0) return errno == ENOENT ? BCS_OK : fail(store, errno, "unlink", name);
+  if (known) (void)bcsi_slots_staged(store, -(int64_t)((st.st_size + 4095) / 4096 * 4096));
   return BCS_OK;
 }
 

@@ -19,20 +19,25 @@ static bcs_status make(bcs_store *store, bcsi_write_kind kind, bcs_write **out) 
 static bcs_status check_spec(const bcs_entry_spec *spec) {
   if (spec->key_count > BCS_KEY_MAX) return bcsi_fail(BCS_KEY_TOO_LONG, 0, "store", NULL, NULL);
   if (spec->attributes_count > BCS_ATTRIBUTES_MAX) return bcsi_fail(BCS_ATTRIBUTES_TOO_LARGE, 0, "store", NULL, NULL);
+  if (spec->tags_count > BCS_TAGS_MAX) return bcsi_fail(BCS_TAGS_TOO_LARGE, 0, "store", NULL, NULL);
   return BCS_OK;
 }
 
 static bcs_status encode(bcs_write *write, const bcs_entry_spec *spec, const uint8_t digest[BCS_DIGEST_SIZE],
                          uint64_t size, bool is_file, const void *body) {
   size_t body_count = is_file ? 0 : (size_t)size;
-  size_t count = (size_t)BCSI_RECORD_HEAD + spec->key_count + spec->attributes_count + body_count;
+  size_t variable_count = spec->key_count + spec->attributes_count + spec->tags_count;
+  size_t count = BCSI_RECORD_HEAD + variable_count + body_count;
   write->record = malloc(count);
   if (!write->record) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "store", NULL, NULL);
+  write->now_ms = spec->now_ms;
   write->record_count = count;
   write->key_count = spec->key_count;
   write->attributes_count = spec->attributes_count;
+  write->tags_count = spec->tags_count;
   bcs_record record = {.size = size, .is_file = is_file, .lifetime = spec->lifetime, .written_ms = spec->now_ms,
-                       .key_count = spec->key_count, .attributes_count = spec->attributes_count};
+                       .key_count = spec->key_count, .attributes_count = spec->attributes_count,
+                       .tags_count = spec->tags_count, .stale_ms = spec->stale_ms};
   memcpy(record.digest, digest, BCS_DIGEST_SIZE);
   bcsi_record_encode_head(write->record, &record);
   uint8_t *at = write->record + BCSI_RECORD_HEAD;
@@ -40,8 +45,10 @@ static bcs_status encode(bcs_write *write, const bcs_entry_spec *spec, const uin
   at += spec->key_count;
   if (spec->attributes_count) memcpy(at, spec->attributes, spec->attributes_count);
   at += spec->attributes_count;
+  if (spec->tags_count) memcpy(at, spec->tags, spec->tags_count);
+  at += spec->tags_count;
   if (body_count) memcpy(at, body, body_count);
-  bcs_status status = bcsi_record_seal(write->record, spec->key_count, spec->attributes_count);
+  bcs_status status = bcsi_record_seal(write->record, variable_count);
   if (status == BCS_OK) status = bcsi_key_hash(spec->key, spec->key_count, write->key_hash);
   return status;
 }
@@ -177,8 +184,18 @@ bcs_status bcs_write_renew(bcs_store *store, const bcs_entry_spec *spec, uint64_
   if (status == BCS_OK) {
     write->generation = generation;
     write->has_attributes = spec->attributes != NULL;
+    write->has_tags = spec->tags != NULL;
   }
   return finish(status, write, out);
+}
+
+bcs_status bcs_write_pin(bcs_store *store, const void *key, size_t key_count, bool pin, bcs_write **out) {
+  bcs_entry_spec spec = {.key = key, .key_count = key_count};
+  bcs_status status = bcs_write_renew(store, &spec, 0, out);
+  if (status != BCS_OK) return status;
+  (*out)->kind = BCSI_PIN;
+  (*out)->pin = pin;
+  return BCS_OK;
 }
 
 bcs_status bcs_write_heal(bcs_store *store, const bcs_damage *damage, bcs_write **out) {

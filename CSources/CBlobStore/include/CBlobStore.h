@@ -32,6 +32,9 @@
   X(BCS_INVALID, "an argument is out of range")                                                                  \
   X(BCS_KEY_TOO_LONG, "a key is longer than 65,536 bytes")                                                       \
   X(BCS_ATTRIBUTES_TOO_LARGE, "attributes are larger than 65,536 bytes")                                         \
+  X(BCS_TAGS_TOO_LARGE, "tags are larger than 65,536 bytes")                                                     \
+  X(BCS_TOO_LARGE, "it does not fit into the limit")                                                             \
+  X(BCS_PINS_TOO_LARGE, "what is pinned leaves no room for it below the limit")                                  \
   X(BCS_NOT_A_CACHE, "the directory holds something else")                                                       \
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
@@ -76,7 +79,7 @@ void bcs_last_error(bcs_error *out);
 /* ---- Digest ----------------------------------------------------------------------------------------------- */
 
 enum { BCS_DIGEST_SIZE = 32, BCS_HASH_SIZE = 16 };
-enum { BCS_KEY_MAX = 65536, BCS_ATTRIBUTES_MAX = 65536 };
+enum { BCS_KEY_MAX = 65536, BCS_ATTRIBUTES_MAX = 65536, BCS_TAGS_MAX = 65536 };
 
 /* SHA-256 (FIPS 180-4), with a context kept per thread. */
 bcs_status bcs_digest(const void *bytes, size_t count, uint8_t out[BCS_DIGEST_SIZE]);
@@ -128,6 +131,26 @@ bcs_status bcs_identify(const char *directory, uint64_t *device, uint64_t *inode
 /* Makes everything that has been committed reach the disk. Blocks. */
 bcs_status bcs_flush(bcs_store *store);
 
+/* ---- Limits ----------------------------------------------------------------------------------------------- */
+
+/* What the directory may hold, for all processes; 0: no limit of that kind. Kept by every commit, to within one batch:
+ * entries that are worth least make room (see evict.c). Bytes are those allocated on the disk: blob files by blocks, the
+ * index by the pages in use, staging, quarantine and the slot table. */
+typedef struct bcs_limits {
+  uint64_t bytes;
+  uint64_t entries;
+  int64_t age_ms;         /* older entries are gone, whatever their lifetime */
+  uint64_t minimum_free;  /* bytes of the file system that stay free */
+} bcs_limits;
+enum { BCS_LIMIT_BYTES_MIN = 1 << 20 };
+
+/* Limits are recorded in the directory and hold from the next commit of any process on; nothing is evicted here. */
+bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits);
+bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out);
+/* Evicts some hundreds of entries at most, as if `limits` were the directory's (NULL: its own), and unlinks files;
+ * *more: it is not within them yet. *evicted is added to. Blocks. */
+bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more);
+
 /* ---- Records ---------------------------------------------------------------------------------------------- */
 
 /* How long an entry is fresh. Times are milliseconds since 1970, spans milliseconds. */
@@ -155,11 +178,19 @@ typedef struct bcs_record {
   size_t key_count;
   const uint8_t *attributes; /* opaque here */
   size_t attributes_count;
+  const uint8_t *tags;       /* each its length (2 bytes, little-endian) and its bytes, ascending */
+  size_t tags_count;
+  int64_t stale_ms;          /* how long after its expiry it is kept */
+  bool pinned;
 } bcs_record;
 
 /* The one rule of time, used for lookups and for the tool: expired at `now_ms`? A write or access time in the future
  * by more than min(lifetime, 60 s) means that the clock went back: expired. */
 bool bcs_is_expired(const bcs_record *record, int64_t now_ms);
+/* When it expires if nobody reads it again, and when its stale window ends as well: from then on nothing has a use for
+ * it. INT64_MAX: never. */
+int64_t bcs_expiry_ms(const bcs_record *record);
+int64_t bcs_gone_ms(const bcs_record *record);
 
 /* ---- Lookups ---------------------------------------------------------------------------------------------- */
 
@@ -239,7 +270,10 @@ typedef struct bcs_entry_spec {
   size_t key_count;
   const void *attributes;
   size_t attributes_count;
+  const void *tags;          /* as in a record; NULL: none, or for a renewal the old ones */
+  size_t tags_count;
   bcs_lifetime lifetime;
+  int64_t stale_ms;
   int64_t now_ms;
 } bcs_entry_spec;
 
@@ -261,6 +295,8 @@ bcs_status bcs_write_remove_if(bcs_store *store, const uint8_t key_hash[BCS_HASH
 bcs_status bcs_write_renew(bcs_store *store, const bcs_entry_spec *spec, uint64_t generation, bcs_write **out);
 /* Removes a damaged entry and moves its bad file to quarantine/, if both are still what the lookup saw. */
 bcs_status bcs_write_heal(bcs_store *store, const bcs_damage *damage, bcs_write **out);
+/* Keeps an entry from eviction and sweeps, or no longer does. BCS_PINS_TOO_LARGE: pins would fill the limit. */
+bcs_status bcs_write_pin(bcs_store *store, const void *key, size_t key_count, bool pin, bcs_write **out);
 bcs_status bcs_write_clear(bcs_store *store, bcs_write **out);
 void bcs_write_free(bcs_write *write);
 

@@ -27,8 +27,8 @@ final class StageWriter: Sendable {
     var hash = Progress()
     var written = 0
     var failure: BlobCache.Error?
-    /// A buffer that both are through with, to be filled again: fresh ones cost page faults.
-    var spare: [UInt8]?
+    /// Buffers that both are through with, to be filled again: fresh ones cost page faults.
+    var spares: [[UInt8]] = []
     var waiter: (continuation: CheckedContinuation<Void, Never>, below: Int)?
 
     subscript(_ work: Work) -> Progress {
@@ -59,7 +59,7 @@ final class StageWriter: Sendable {
       if work == .append { written += count }
       let both = min(append.done, hash.done)
       guard both > 0 else { return }
-      spare = pending[both - 1]
+      spares += pending[..<both]
       pending.removeFirst(both)
       append.done -= both
       hash.done -= both
@@ -80,10 +80,7 @@ final class StageWriter: Sendable {
   init(_ stage: Stage) { self.stage = stage }
 
   func takeSpare() -> [UInt8]? {
-    state.withLock { state in
-      defer { state.spare = nil }
-      return state.spare
-    }
+    state.withLock { $0.spares.popLast() }
   }
 
   /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one;
@@ -120,23 +117,11 @@ final class StageWriter: Sendable {
   }
 
   private func run(_ work: Work) {
-    while let buffer = state.withLock({ $0.next(work) }) {
-      let failure: BlobCache.Error? = unsafe buffer.withUnsafeBytes { bytes in
-        do throws(BlobCache.Error) {
-          switch work {
-          case .append: unsafe try stage.append(bytes)
-          case .hash: unsafe try stage.hash(bytes)
-          }
-          return nil
-        } catch {
-          return error
-        }
-      }
+    while let result = runNext(work) {
       let waiter = state.withLock { state in
-        if let failure {
-          state.failure = state.failure ?? failure
-        } else {
-          state.finish(work, count: buffer.count)
+        switch result {
+        case .success(let count): state.finish(work, count: count)
+        case .failure(let failure): state.failure = state.failure ?? failure
         }
         return state.takeWaiter()
       }
@@ -144,5 +129,21 @@ final class StageWriter: Sendable {
     }
     // It runs no more; who waits for a failed stage to come to rest may go on.
     state.withLock { $0.takeWaiter() }?.resume()
+  }
+
+  /// Works on the next buffer and lets go of it, so that whoever fills it again has it alone. Nil when there is none.
+  private func runNext(_ work: Work) -> Result<Int, BlobCache.Error>? {
+    guard let buffer = state.withLock({ $0.next(work) }) else { return nil }
+    return unsafe buffer.withUnsafeBytes { bytes in
+      do throws(BlobCache.Error) {
+        switch work {
+        case .append: unsafe try stage.append(bytes)
+        case .hash: unsafe try stage.hash(bytes)
+        }
+        return .success(bytes.count)
+      } catch {
+        return .failure(error)
+      }
+    }
   }
 }

@@ -42,6 +42,18 @@ extension BlobCache.Error {
         .attributesTooLarge,
         "The attributes take more than 65,536 bytes; put large ones into a blob of their own."
       )
+    case BCS_TAGS_TOO_LARGE:
+      (.tagsTooLarge, "The tags take more than 65,536 bytes; use fewer or shorter ones.")
+    case BCS_TOO_LARGE:
+      (
+        .tooLarge,
+        "The blob is larger than the directory's limit; nothing was stored. Raise the limit."
+      )
+    case BCS_PINS_TOO_LARGE:
+      (
+        .pinsTooLarge,
+        "What is pinned leaves no room for it below the directory's limit; unpin some, or raise it."
+      )
     case BCS_NOT_A_CACHE:
       (
         .notACache,

@@ -6,8 +6,13 @@ struct EntrySpec: Sendable {
   let attributes: [UInt8]
   let lifetime: bcs_lifetime
   let now: Int64
-  /// For a renewal that keeps the attributes.
+  /// As a record keeps them.
+  var tags: [UInt8] = []
+  /// For how many milliseconds after its expiry it is kept.
+  var staleWindow: Int64 = 0
+  /// For a renewal that keeps the attributes, or the tags.
   var keepsAttributes = false
+  var keepsTags = false
 
   init(
     key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
@@ -21,20 +26,24 @@ struct EntrySpec: Sendable {
   }
 
   /// What a queued write of it keeps in memory beside the body, roughly.
-  var cost: Int { key.byteCount + attributes.count + 512 }
+  var cost: Int { key.byteCount + attributes.count + tags.count + 512 }
 
   func withUnsafeSpec<R>(_ body: (UnsafePointer<bcs_entry_spec>) -> R) -> R {
     unsafe key.withUnsafeBytes { key in
       unsafe attributes.withUnsafeBytes { attributes in
-        // An empty array has no address, but C tells "none" from "keep them" by it.
-        var none: UInt8 = 0
-        return unsafe withUnsafePointer(to: &none) { none in
-          var spec = unsafe bcs_entry_spec(
-            key: key.baseAddress, key_count: key.count,
-            attributes: keepsAttributes
-              ? nil : attributes.baseAddress ?? UnsafeRawPointer(none),
-            attributes_count: attributes.count, lifetime: lifetime, now_ms: now)
-          return unsafe body(&spec)
+        unsafe tags.withUnsafeBytes { tags in
+          // An empty array has no address, but C tells "none" from "keep them" by it.
+          var none: UInt8 = 0
+          return unsafe withUnsafePointer(to: &none) { none in
+            var spec = unsafe bcs_entry_spec(
+              key: key.baseAddress, key_count: key.count,
+              attributes: keepsAttributes
+                ? nil : attributes.baseAddress ?? UnsafeRawPointer(none),
+              attributes_count: attributes.count,
+              tags: keepsTags ? nil : tags.baseAddress ?? UnsafeRawPointer(none),
+              tags_count: tags.count, lifetime: lifetime, stale_ms: staleWindow, now_ms: now)
+            return unsafe body(&spec)
+          }
         }
       }
     }
@@ -335,7 +344,8 @@ extension Store {
     key: BlobCache.Key, generation: UInt64, lifetime: BlobCache.Lifetime,
     attributes: BlobCache.Attributes?
   ) async throws(BlobCache.Error) -> BlobCache.Entry? {
-    let spec = try EntrySpec(key: key, lifetime: lifetime, attributes: attributes, now: now)
+    var spec = try EntrySpec(key: key, lifetime: lifetime, attributes: attributes, now: now)
+    spec.keepsTags = true
     let write = try unsafe required(
       PreparedWrite.make(handle, "renew") { store, out in
         unsafe spec.withUnsafeSpec { unsafe bcs_write_renew(store, $0, generation, &out) }

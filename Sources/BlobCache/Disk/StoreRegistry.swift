@@ -32,6 +32,8 @@ final class StoreRegistry: Sendable {
     _ directory: String, configuration: BlobCache.Configuration, isTemporary: Bool = false
   ) throws(BlobCache.Error) -> Store {
     try BlobCache.Error.checkPath(directory, "open")
+    // Before anything is made.
+    _ = try configuration.limits?.stored("open")
     return try opening.withLock { _ in
       Result { () throws(BlobCache.Error) -> Store in
         while true {
@@ -39,6 +41,7 @@ final class StoreRegistry: Sendable {
           case .shared(let store):
             do throws(BlobCache.Error) {
               try store.accept(configuration)
+              try store.recordLimits(of: configuration)
             } catch {
               release(store)
               throw error
@@ -51,6 +54,12 @@ final class StoreRegistry: Sendable {
             let store = Store(
               handle: handle, configuration: configuration, isTemporary: isTemporary)
             slots.withLock { $0[handle.identity] = Slot(store: store) }
+            do throws(BlobCache.Error) {
+              try store.recordLimits(of: configuration)
+            } catch {
+              release(store)
+              throw error
+            }
             return store
           }
         }

@@ -10,6 +10,11 @@ extension BlobCache {
     /// opening throw ``Error/Code/durabilityMismatch``. Default: ``Durability/checkpointed``.
     public var durability: Durability = .checkpointed
 
+    /// How much the directory may hold, for all its processes. Nil, the default: the limits that are
+    /// recorded in it. A new directory has none but one: 5 % of its file system, 1 GiB at most, stay
+    /// free. See ``Limits``.
+    public var limits: Limits?
+
     /// The lifetime of entries that are stored without one. Default: `.forever`.
     public var defaultLifetime: Lifetime = .forever
 

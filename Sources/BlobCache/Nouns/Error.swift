@@ -53,6 +53,12 @@ extension BlobCache.Error {
     public static let keyTooLong = Code(rawValue: "keyTooLong")
     /// The attributes of an entry are larger than ``BlobCache/Attributes/maximumByteCount``.
     public static let attributesTooLarge = Code(rawValue: "attributesTooLarge")
+    /// The tags of an entry take more than 65,536 bytes.
+    public static let tagsTooLarge = Code(rawValue: "tagsTooLarge")
+    /// The blob is larger than the directory's limit in bytes. Nothing else made room for it.
+    public static let tooLarge = Code(rawValue: "tooLarge")
+    /// What is pinned leaves no room for it below the directory's limit in bytes.
+    public static let pinsTooLarge = Code(rawValue: "pinsTooLarge")
     /// `.cacheOnly`, and the key is not in the cache.
     public static let notCached = Code(rawValue: "notCached")
     /// The directory holds something else. Nothing in it was touched.

@@ -13,8 +13,9 @@ import Testing
     let status = Array(key.utf8).withUnsafeBytes { key in
       var spec = bcs_entry_spec(
         key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
+        tags: nil, tags_count: 0,
         lifetime: bcs_lifetime(kind: BCS_SLIDING, deadline_ms: .max, window_ms: window),
-        now_ms: now)
+        stale_ms: 0, now_ms: now)
       return bcs_write_inline(store, &spec, bytes, bytes.count, nil, &write)
     }
     #expect(status == BCS_OK)

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import Testing
 
 @testable import BlobCache
@@ -63,6 +64,53 @@ struct WholeOrAbsentTests {
   }
 
   // MARK: Damage
+
+  /// A change in the same tick of the file system's clock as the one before leaves no other time in the inode
+  /// (Linux before 6.13: a tick is up to 10 ms).
+  @Test func aChangeInTheTickOfTheVerificationIsSeen() async throws {
+    let cache = try open()
+    for round in 0..<50 {
+      let bytes = seededBytes(count: 60_000, seed: UInt64(round))
+      let digest = try await cache.store(bytes, for: "key").digest
+      #expect(try cache.blob(for: "key")?.holds(bytes) == true)
+      try flipByte(of: folder.blobFile(digest), at: 50_000)
+      #expect(try cache.blob(for: "key") == nil)
+    }
+    try await cache.close()
+  }
+
+  /// Another program writes into the file, to and fro, while it is read: verified or not.
+  @Test func aChangeDuringTheReadIsSeen() async throws {
+    let cache = try open()
+    let bytes = seededBytes(count: 400_000, seed: 1)
+    let digest = try await cache.store(bytes, for: "key").digest
+    let path = folder.blobFile(digest)
+    let reads = Counter()
+    let stranger = Task.detached {
+      var flipped = false
+      while reads.value < 3_000 {
+        flipped.toggle()
+        let file = Glibc.open(path, O_WRONLY)
+        if file < 0 { continue }  // in quarantine: it comes again
+        var byte = flipped ? bytes[399_999] ^ 0x40 : bytes[399_999]
+        for _ in 0..<20 { _ = pwrite(file, &byte, 1, 399_999) }
+        Glibc.close(file)
+      }
+    }
+    var served = 0
+    while reads.value < 3_000 {
+      reads.increment()
+      if let blob = try cache.blob(for: "key") {
+        #expect(blob.holds(bytes))
+        served += 1
+      } else {
+        try await cache.store(bytes, for: "key")
+      }
+    }
+    await stranger.value
+    #expect(served > 0)
+    try await cache.close()
+  }
 
   enum Damage: CaseIterable {
     case truncated, flipped, emptied, removed

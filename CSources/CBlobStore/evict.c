@@ -1,0 +1,195 @@
+/* Eviction: which entries make room when the directory is at a limit.
+ *
+ * A sample of random lines of the slot table is looked at, and the least valuable goes; there is no ordered list, and a
+ * hit does no work for it. Gone (expired, and its stale window over) goes before expired, expired before fresh. The value
+ * of an entry is how often it was read, over how long it has not been, over the room it takes:
+ *
+ *     (min(hits, 16) + c) / ((age + A) × bytes)
+ *
+ * where A, a tenth of the age at which entries have been evicted of late, keeps what was just stored from being the next
+ * to go, and c (see ghosts.c) says how much age counts against reads. Where the limit is in entries, each takes the same
+ * room. Pinned entries, and those that the batch itself wrote, are never taken. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/statvfs.h>
+
+/* Neighbouring lines cost a quarter of the cache misses, and are as random: lines are handed out in no order of use. */
+enum { SAMPLE = 32, RUN = 8, LOOKS = 16 * SAMPLE, HITS_COUNTED = 16 };
+
+typedef enum rank { RANK_GONE, RANK_EXPIRED, RANK_FRESH } rank;
+
+typedef struct candidate {
+  bcs_record record;
+  rank rank;
+  double value;
+} candidate;
+
+static uint64_t next_random(bcs_store *store) { /* xorshift64*, Vigna 2016 */
+  if (store->random == 0 && getrandom(&store->random, sizeof store->random, GRND_NONBLOCK) < 0) store->random = 1;
+  if (store->random == 0) store->random = 1;
+  uint64_t x = store->random;
+  x ^= x >> 12;
+  x ^= x << 25;
+  x ^= x >> 27;
+  store->random = x;
+  return x * UINT64_C(0x2545F4914F6CDD1D);
+}
+
+/* ---- the lines that the batch itself wrote: a set, made when the first eviction asks */
+
+typedef struct line_set {
+  uint32_t *cells; /* line + 1; 0: empty */
+  size_t mask, next;
+} line_set;
+
+static void add_lines(line_set *set, const bcsi_batch *b) {
+  for (; set->next < b->line_count; set->next++) {
+    uint32_t line = b->lines[set->next];
+    size_t at = (line * UINT32_C(2654435761)) & set->mask;
+    while (set->cells[at] != 0) at = (at + 1) & set->mask;
+    set->cells[at] = line + 1;
+  }
+}
+
+static bool make_set(line_set *set, const bcsi_batch *b) {
+  size_t size = 64;
+  while (size < 2 * (b->line_count + b->evicted_capacity)) size *= 2;
+  set->mask = size - 1;
+  set->next = 0;
+  set->cells = calloc(size, sizeof *set->cells);
+  if (set->cells) add_lines(set, b);
+  return set->cells != NULL;
+}
+
+static bool has_line(const line_set *set, uint32_t line) {
+  for (size_t at = (line * UINT32_C(2654435761)) & set->mask; set->cells[at] != 0; at = (at + 1) & set->mask)
+    if (set->cells[at] == line + 1) return true;
+  return false;
+}
+
+/* ---- choosing */
+
+typedef enum excess { WITHIN, TOO_MANY, TOO_LARGE, DISK_FULL } excess;
+
+typedef struct rule {
+  excess over;
+  double floor_ms, weight;
+} rule;
+
+static void judge(const bcsi_batch *b, const rule *r, candidate *c) {
+  const bcs_record *record = &c->record;
+  int64_t old = b->limits.age_ms;
+  bool aged = old > 0 && b->now_ms - record->written_ms >= old;
+  c->rank = aged || b->now_ms >= bcs_gone_ms(record)  ? RANK_GONE
+            : bcs_is_expired(record, b->now_ms)       ? RANK_EXPIRED
+                                                      : RANK_FRESH;
+  double age = record->access_ms < b->now_ms ? (double)(b->now_ms - record->access_ms) : 0;
+  double hits = record->hits < HITS_COUNTED ? record->hits : HITS_COUNTED;
+  double bytes = r->over == TOO_MANY ? 1 : (double)bcsi_entry_bytes(record);
+  c->value = (hits + r->weight) / ((age + r->floor_ms) * bytes);
+}
+
+/* The worst of a sample. On a full disk only bodies in files count: they give space back to the file system. */
+static bool choose(bcsi_batch *b, const line_set *own, const rule *r, candidate *worst) {
+  bcs_store *store = b->store;
+  bool found = false;
+  if (b->totals.slots_used == 0) return false;
+  for (int looks = 0, seen = 0; looks < LOOKS && seen < SAMPLE;) {
+    uint64_t from = next_random(store) % b->totals.slots_used;
+    for (int i = 0; i < RUN; i++, looks++) {
+      uint32_t line = (uint32_t)((from + (uint64_t)i) % b->totals.slots_used);
+      candidate c;
+      if (!bcsi_slots_has(store, line) || has_line(own, line) || !bcsi_slots_record(store, line, &c.record)) continue;
+      if (c.record.pinned || (r->over == DISK_FULL && !c.record.is_file)) continue;
+      seen++;
+      judge(b, r, &c);
+      if (!found || c.rank < worst->rank || (c.rank == worst->rank && c.value < worst->value)) *worst = c;
+      found = true;
+    }
+  }
+  return found;
+}
+
+/* ---- evicting */
+
+static int evict_one(bcsi_batch *b, const candidate *c, bool *evicted) {
+  bcs_store *store = b->store;
+  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)c->record.key_hash}, value;
+  bcsi_record record;
+  *evicted = false;
+  int rc = mdb_get(b->txn, store->index.entries, &key, &value);
+  if (rc == MDB_NOTFOUND) return 0; /* removed by this batch: the line says so after the commit */
+  if (rc != 0) return rc;
+  /* The line only proposes: the record says whether it is this entry's, and whether it is pinned. */
+  if (!bcsi_record_decode(value.mv_data, value.mv_size, &record) || record.view.slot != c->record.slot ||
+      record.view.pinned)
+    return 0;
+  uint64_t base = record.view.generation, now = bcsi_slots_generation(store, record.view.slot);
+  if (now > base) base = now;
+  rc = bcsi_delete_entry(b, c->record.key_hash, &record);
+  if (rc != 0) return rc;
+  bcsi_evicted *gone = &b->evicted[b->evicted_count++];
+  gone->line = c->record.slot;
+  gone->new_generation = (base | 1) + 3;
+  gone->hits = c->record.hits;
+  memcpy(gone->key_hash, c->record.key_hash, BCS_HASH_SIZE);
+  gone->age_ms = b->now_ms > c->record.access_ms ? b->now_ms - c->record.access_ms : 0;
+  b->lines[b->line_count++] = gone->line;
+  b->freed[b->freed_count++] = gone->line;
+  *evicted = true;
+  return 0;
+}
+
+static bool disk_lacks(const bcsi_batch *b, uint64_t expected) {
+  struct statvfs fs;
+  return b->limits.minimum_free > 0 && fstatvfs(b->store->root_fd, &fs) == 0 &&
+         (uint64_t)fs.f_bavail * fs.f_frsize + expected < b->limits.minimum_free;
+}
+
+bool bcsi_wants_trash_gone(const bcsi_batch *b) {
+  uint64_t used = bcsi_used_bytes(b->store, &b->totals, bcsi_slots_live(b->store)) + b->totals.trash_allocated;
+  return (b->limits.bytes > 0 && used > b->limits.bytes) || disk_lacks(b, 0);
+}
+
+/* What is in the trash is as good as gone: the next batch unlinks it. */
+static excess look_at_limits(bcsi_batch *b) {
+  const bcs_limits *limits = &b->limits;
+  if (limits->entries > 0 && b->totals.entries > limits->entries) return TOO_MANY;
+  if (limits->bytes > 0 && bcsi_used_bytes(b->store, &b->totals, bcsi_index_live(b->store, b->txn)) >
+                               limits->bytes + b->published_staged)
+    return TOO_LARGE;
+  return disk_lacks(b, b->totals.trash_allocated) ? DISK_FULL : WITHIN;
+}
+
+int bcsi_evict(bcsi_batch *b) {
+  enum { IN_VAIN = 64 };
+  line_set own = {0};
+  int rc = 0;
+  rule r = {WITHIN, bcsi_eviction_age_ms(b->store) / 10 + 1, bcsi_eviction_weight(b->store)};
+  for (int vain = 0; rc == 0 && vain < IN_VAIN && b->evicted_count < b->evicted_capacity;) {
+    r.over = look_at_limits(b);
+    if (r.over == WITHIN) break;
+    if (!own.cells && !make_set(&own, b)) return ENOMEM;
+    candidate worst;
+    if (!choose(b, &own, &r, &worst)) break;
+    bool evicted;
+    rc = evict_one(b, &worst, &evicted);
+    if (!evicted) vain++;
+    add_lines(&own, b);
+  }
+  free(own.cells);
+  return rc;
+}
+
+/* After the commit: what was only planned must not be remembered. */
+void bcsi_evict_done(bcsi_batch *b) {
+  if (b->evicted_count == 0) return;
+  bcsi_ghosts_fit(b->store, b->totals.entries);
+  for (size_t i = 0; i < b->evicted_count; i++)
+    bcsi_ghost_add(b->store, b->evicted[i].key_hash, b->evicted[i].hits, b->evicted[i].age_ms);
+  bcsi_slots_count_evicted(b->store, b->evicted_count);
+}

@@ -1,0 +1,79 @@
+/* The trash: blob files that no entry uses any more. Their removal is committed first; a later write transaction unlinks
+ * what nobody has stored again meanwhile. In one, and only there, so that a removal cannot delete a newer copy of the
+ * same content. */
+#include "internal.h"
+
+#include <string.h>
+
+/* Unlinks at most `limit` files. One that cannot be unlinked stays and is passed over; its trouble is *status. */
+int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_t limit, size_t *done, bool *more,
+                      bcs_status *status) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  *done = 0;
+  *more = false;
+  *status = BCS_OK;
+  int rc = bcsi_fault("trash");
+  if (rc == 0) rc = mdb_cursor_open(txn, store->index.trash, &cursor);
+  if (rc != 0) return rc;
+  size_t passed = 0;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) { /* after a deletion, that is the one after it */
+    if (*done == limit || passed > 4 * limit) {
+      *more = *done == limit;
+      break;
+    }
+    bcsi_blob_row row;
+    uint8_t digest[BCS_DIGEST_SIZE];
+    bool sane = key.mv_size == sizeof digest;
+    bcs_status unlinked = BCS_OK;
+    if (sane) memcpy(digest, key.mv_data, sizeof digest);
+    if (sane && !bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0)
+      unlinked = bcsi_blob_unlink(store, digest);
+    if (rc != 0) break;
+    if (unlinked != BCS_OK) {
+      *status = unlinked;
+      passed++;
+      continue;
+    }
+    uint64_t allocated = 0;
+    if (value.mv_size == sizeof allocated) memcpy(&allocated, value.mv_data, sizeof allocated);
+    totals->trash_allocated -= allocated < totals->trash_allocated ? allocated : totals->trash_allocated;
+    if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
+    ++*done;
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more) {
+  MDB_txn *txn;
+  bcsi_totals totals;
+  bcs_status trouble = BCS_OK, status = bcsi_write_begin(store, &txn);
+  if (status != BCS_OK) return status;
+  status = bcsi_totals_get(store, txn, &totals);
+  size_t done = 0;
+  int rc = 0;
+  if (status == BCS_OK && rc == 0) rc = bcsi_trash_unlink(store, txn, &totals, limit, &done, more, &trouble);
+  if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_totals_put(store, txn, &totals);
+  if (status == BCS_OK && rc == 0 && done > 0) {
+    rc = bcsi_write_commit(store, txn);
+    if (rc == 0) bcsi_slots_publish_totals(store, &totals);
+  } else {
+    bcsi_write_abort(store, txn);
+  }
+  if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
+  return status == BCS_OK ? trouble : status;
+}
+
+bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
+  *more = false;
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = bcsi_writer_lock(store, false);
+  if (status == BCS_OK) {
+    status = sweep_locked(store, limit, more);
+    bcsi_writer_unlock(store);
+  }
+  bcsi_call_leave(store);
+  return status;
+}

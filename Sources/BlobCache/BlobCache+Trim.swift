@@ -1,0 +1,46 @@
+extension BlobCache {
+  /// The limits that are recorded in the directory, for all its processes.
+  ///
+  /// - Throws: ``Error`` when the cache is closed.
+  public var limits: Limits {
+    get throws(Error) {
+      try checkOpen("limits")
+      return try store.limits()
+    }
+  }
+
+  /// Evicts entries, those that are worth least first, until the directory is within limits.
+  /// Others go on meanwhile: each step holds the write lock for some hundreds of entries.
+  ///
+  /// - Parameters:
+  ///   - limits: how far. Limits that the directory has beside these hold as always.
+  ///   - recording: whether these become the directory's limits. Default: no.
+  /// - Returns: how many entries were evicted.
+  /// - Throws: ``Error``: ``Error/Code/invalidArgument`` for limits that make no sense,
+  ///   ``Error/Code/cancelled`` between two steps, or what kept it from going on.
+  @discardableResult
+  public func trim(to limits: Limits, recording: Bool = false) async throws(Error) -> Int {
+    try await operation("trim") { () async throws(Error) -> Int in
+      let store = store
+      if recording {
+        try await BlockingPool.shared.attempt { () throws(Error) -> Void in
+          try store.record(limits, "trim")
+        }
+      }
+      var evicted = 0
+      var more = true
+      while more {
+        if Task.isCancelled { throw .cancelled("trim") }
+        let step = try await BlockingPool.shared.attempt {
+          () throws(Error) -> (evicted: Int, more: Bool) in try store.trimStep(limits)
+        }
+        evicted += step.evicted
+        more = step.more
+      }
+      try await BlockingPool.shared.attempt { () throws(Error) -> Void in
+        while try store.queue.sweepOnce() {}
+      }
+      return evicted
+    }
+  }
+}

@@ -1,0 +1,63 @@
+internal import CBlobStore
+
+extension BlobCache.Limits {
+  /// As C keeps them: 0 for none.
+  func stored(_ operation: String) throws(BlobCache.Error) -> bcs_limits {
+    let least = Int(BCS_LIMIT_BYTES_MIN)
+    func check(_ isValid: Bool, _ message: String) throws(BlobCache.Error) {
+      if isValid { return }
+      throw BlobCache.Error(.invalidArgument, operation: operation, message: message)
+    }
+    try check(bytes ?? least >= least, "A limit in bytes is at least 1 MiB; nil means none.")
+    try check(entries ?? 1 > 0, "A limit in entries is at least 1; nil means none.")
+    try check(age ?? .seconds(1) >= .milliseconds(1), "A limit in age is positive; nil means none.")
+    try check(minimumFreeDisk ?? 0 >= 0, "The free disk space is not negative; nil means none.")
+    return bcs_limits(
+      bytes: UInt64(bytes ?? 0), entries: UInt64(entries ?? 0),
+      age_ms: age?.milliseconds ?? 0, minimum_free: UInt64(minimumFreeDisk ?? 0))
+  }
+
+  init(_ limits: bcs_limits) {
+    self.init(
+      bytes: limits.bytes == 0 ? nil : Int(clamping: limits.bytes),
+      entries: limits.entries == 0 ? nil : Int(clamping: limits.entries),
+      age: limits.age_ms == 0 ? nil : .milliseconds(limits.age_ms),
+      minimumFreeDisk: limits.minimum_free == 0 ? nil : Int(clamping: limits.minimum_free))
+  }
+}
+
+extension Store {
+  /// Those recorded in the directory.
+  func limits() throws(BlobCache.Error) -> BlobCache.Limits {
+    var limits = bcs_limits()
+    let status = try unsafe handle.use("limits") { unsafe bcs_get_limits($0, &limits) }
+    guard status == BCS_OK else { throw status.lastError("limits") }
+    return BlobCache.Limits(limits)
+  }
+
+  /// Records limits; from now on every commit of every process keeps to them. Blocks.
+  func record(_ limits: BlobCache.Limits, _ operation: String) throws(BlobCache.Error) {
+    var stored = try limits.stored(operation)
+    let status = try unsafe handle.use("limits") { unsafe bcs_set_limits($0, &stored) }
+    guard status == BCS_OK else { throw status.lastError(operation) }
+  }
+
+  /// What an opener asks for; nothing is written where that is recorded already.
+  func recordLimits(of configuration: BlobCache.Configuration) throws(BlobCache.Error) {
+    guard let wanted = configuration.limits, !configuration.readOnly else { return }
+    if try limits() != wanted { try record(wanted, "open") }
+  }
+
+  /// One step of a trim: some hundreds of entries. Blocks.
+  func trimStep(_ limits: BlobCache.Limits) throws(BlobCache.Error) -> (evicted: Int, more: Bool) {
+    var stored = try limits.stored("trim")
+    var evicted: UInt64 = 0
+    var more = false
+    let now = now
+    let status = try unsafe handle.use("trim") {
+      unsafe bcs_trim($0, &stored, now, &evicted, &more)
+    }
+    guard status == BCS_OK else { throw status.lastError("trim") }
+    return (Int(clamping: evicted), more)
+  }
+}

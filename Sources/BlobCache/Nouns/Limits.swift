@@ -1,0 +1,39 @@
+extension BlobCache {
+  /// How much a directory may hold, for all its processes together. Nil: no limit of that kind.
+  ///
+  /// Limits are recorded in the directory: those given last hold, for everybody, until others are
+  /// given. Every commit keeps to them, to within one batch of writes; the entries that are worth
+  /// least make room. Expired ones go first, pinned ones never.
+  public struct Limits: Hashable, Sendable {
+    /// Bytes on the disk: blob files by their blocks, the index by its pages in use, staged bodies,
+    /// quarantine and the slot table. At least 1 MiB. Free pages inside the index's file, which are
+    /// reused before it grows, are not counted.
+    public var bytes: Int?
+    /// Entries, expired ones included.
+    public var entries: Int?
+    /// An entry that was stored or renewed longer ago is gone, whatever its lifetime.
+    public var age: Duration?
+    /// Bytes of the file system that are left free for others. Blob files make room for it; the
+    /// index's file does not shrink.
+    public var minimumFreeDisk: Int?
+
+    /// Any combination of limits.
+    public init(
+      bytes: Int? = nil, entries: Int? = nil, age: Duration? = nil, minimumFreeDisk: Int? = nil
+    ) {
+      self.bytes = bytes
+      self.entries = entries
+      self.age = age
+      self.minimumFreeDisk = minimumFreeDisk
+    }
+
+    /// No limit but the disk.
+    public static let none = Limits()
+    /// A limit in bytes alone.
+    public static func bytes(_ bytes: Int) -> Limits { Limits(bytes: bytes) }
+    /// A limit in entries alone.
+    public static func entries(_ entries: Int) -> Limits { Limits(entries: entries) }
+    /// A limit in age alone.
+    public static func age(_ age: Duration) -> Limits { Limits(age: age) }
+  }
+}
