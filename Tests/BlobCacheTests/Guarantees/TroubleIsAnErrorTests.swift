@@ -271,7 +271,7 @@ struct TroubleIsAnErrorTests {
     let path = directory.path("cache")
     let first = try await SecondProcess.over(path)
     #expect(try await first.call("fill 300 200") == "ok 300")
-    #expect(try await first.call("store large 100000 1 sliding:20").hasPrefix("ok"))
+    #expect(try await first.call("store large 100000 1 sliding:600").hasPrefix("ok"))
     try await first.end()
     let slots = path + "/slots"
     let size = Int(try #require(fileStatus(slots)).st_size)
