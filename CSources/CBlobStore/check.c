@@ -297,7 +297,7 @@ static bcs_status check_folder(walk *w, int number) {
     if (!is_unreferenced(w, digest, &st)) continue;
     w->report->unreferenced_files++;
     w->report->unreferenced_bytes += (uint64_t)st.st_size;
-    if (w->repair) status = bcsi_blob_unlink(store, digest);
+    if (w->repair && !w->report->index_set_aside) status = bcsi_blob_unlink(store, digest);
   }
   closedir(folder);
   return status;
@@ -340,45 +340,89 @@ static bcs_status walk_all(walk *w) {
   return bcsi_staging_dead(w->store, &w->report->dead_staging);
 }
 
-bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
-                               void (*progress)(void *context, uint64_t done, uint64_t total), void *context) {
+/* ---- pages */
+
+static bool gate_is_wanted(void *context) { return must_give_way(context); }
+
+static bcs_status check_pages(bcs_store *store, bool repair, bcs_check_report *out) {
+  char data_file[4300];
+  bcsi_join(store->index.path, "data.mdb", data_file, sizeof data_file);
+  walk w = {.store = store};
+  bcs_status status = BCS_BUSY;
+  while (status == BCS_BUSY) {
+    bcsi_reader *reader;
+    status = bcsi_reader_enter(store, &reader);
+    if (status != BCS_OK) return status;
+    status = bcsi_pages_check(data_file, BCSI_PAGES_ALL, reader->txn, gate_is_wanted, &w, &out->damage);
+    bcsi_reader_leave(reader);
+  }
+  if (!out->damage.found) return status;
+  if (!repair) return BCS_OK;
+  status = bcsi_index_replace(store);
+  out->in_use = status == BCS_IN_USE;
+  return out->in_use ? BCS_OK : status;
+}
+
+/* Whether the pages may be followed now. */
+static bool may_walk(const bcs_check_report *report, bool repair) {
+  return !report->damage.found || (repair && !report->in_use);
+}
+
+bcs_status bcs_check_pages(bcs_store *store, bool repair, bcs_check_report *out) {
   memset(out, 0, sizeof *out);
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
-  walk w = {.store = store, .repair = repair, .report = out, .progress = progress, .context = context};
-  if (repair && store->options.read_only) {
-    status = bcsi_fail(BCS_READ_ONLY, 0, "repair", store->info.path, NULL);
-  } else if (repair) {
-    status = bcsi_writer_lock(store, false);
-    if (status == BCS_OK) {
-      status = bcsi_write_begin(store, &w.txn);
-      if (status == BCS_OK) status = bcsi_repair_marked(store, w.txn);
-      if (status == BCS_OK) {
-        status = walk_all(&w);
-        int rc = 0;
-        if (status == BCS_OK) rc = bcsi_write_commit(store, w.txn);
-        else bcsi_write_abort(store, w.txn);
-        if (rc != 0) status = bcsi_fail_lmdb(rc, "repair", store->index.path);
-      } else if (w.txn) {
-        bcsi_write_abort(store, w.txn);
-      }
-      bcsi_writer_unlock(store);
-    }
-    if (status == BCS_OK) status = bcsi_staging_sweep(store);
-  } else {
-    status = BCS_BUSY;
-    while (status == BCS_BUSY) {
-      bcsi_reader *reader;
-      free(w.recent);
-      memset(out, 0, sizeof *out);
-      w = (walk){.store = store, .report = out, .progress = progress, .context = context};
-      status = bcsi_reader_enter(store, &reader);
-      if (status != BCS_OK) break;
-      w.txn = reader->txn;
-      status = walk_all(&w);
-      bcsi_reader_leave(reader);
-    }
+  if (repair && store->options.read_only) status = bcsi_fail(BCS_READ_ONLY, 0, "repair", store->info.path, NULL);
+  else status = check_pages(store, repair, out);
+  out->index_set_aside = repair && atomic_load(&store->fresh_index);
+  bcsi_call_leave(store);
+  return status;
+}
+
+/* ---- all of it */
+
+static bcs_status repair_structure(walk *w) {
+  bcs_store *store = w->store;
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  status = bcsi_write_begin(store, &w->txn);
+  if (status == BCS_OK) {
+    status = bcsi_repair_marked(store, w->txn);
+    if (status == BCS_OK) status = walk_all(w);
+    int rc = 0;
+    if (status == BCS_OK) rc = bcsi_write_commit(store, w->txn);
+    else bcsi_write_abort(store, w->txn);
+    if (rc != 0) status = bcsi_fail_lmdb(rc, "repair", store->index.path);
   }
+  bcsi_writer_unlock(store);
+  return status == BCS_OK ? bcsi_staging_sweep(store) : status;
+}
+
+static bcs_status look_at_structure(walk *w) {
+  bcs_status status = BCS_BUSY;
+  while (status == BCS_BUSY) {
+    bcsi_reader *reader;
+    free(w->recent);
+    memset(w->report, 0, sizeof *w->report);
+    *w = (walk){.store = w->store, .report = w->report, .progress = w->progress, .context = w->context};
+    status = bcsi_reader_enter(w->store, &reader);
+    if (status != BCS_OK) break;
+    w->txn = reader->txn;
+    status = walk_all(w);
+    bcsi_reader_leave(reader);
+  }
+  return status;
+}
+
+bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
+                               void (*progress)(void *context, uint64_t done, uint64_t total), void *context) {
+  bcs_status status = bcs_check_pages(store, repair, out);
+  if (status != BCS_OK || !may_walk(out, repair)) return status;
+  status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  walk w = {.store = store, .repair = repair, .report = out, .progress = progress, .context = context};
+  status = repair ? repair_structure(&w) : look_at_structure(&w);
+  if (repair && status == BCS_OK) atomic_store(&store->fresh_index, false);
   free(w.recent);
   if (progress) progress(context, w.total, w.total);
   bcsi_call_leave(store);

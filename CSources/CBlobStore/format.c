@@ -333,6 +333,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
   bcs_status status = bcsi_open_folder(store->root_fd, "index", shown, store->directory_mode, true, &fd);
   if (status == BCS_OK) close(fd);
   store->info.index_set_aside = true;
+  atomic_store(&store->fresh_index, true);
   return status;
 }
 
@@ -340,7 +341,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
 
 /* Read-only: nothing is made. Where a reader cannot be registered (lock.mdb not writable), the open holds byte 0 so that
  * nobody begins to write while it scans, and is refused when somebody already may. */
-static bcs_status open_read_only(bcs_store *store) {
+static bcs_status open_read_only(bcs_store *store, bool *alone) {
   char text[256], path[4300];
   bcs_status status = read_format(store, text, sizeof text);
   if (status == BCS_NOT_FOUND) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
@@ -356,6 +357,7 @@ static bcs_status open_read_only(bcs_store *store) {
   if (status == BCS_BUSY) return bcsi_fail(BCS_IN_USE, 0, "open", store->info.path, NULL);
   if (status != BCS_OK) return status;
   bool others = bcsi_locked_by_other(store->lock_fd, BCSI_LOCK_USE);
+  *alone = !others;
   struct users users;
   bool known = read_users(store, &users);
   if (others && known && users.pid_namespace != bcsi_pid_namespace()) return other_namespace(store);
@@ -372,11 +374,11 @@ static bcs_status open_read_only(bcs_store *store) {
 
 static bcs_status open_index_and_slots(bcs_store *store, bool alone, bool other_boot) {
   bool damaged = false;
-  bcs_status status = bcsi_index_open(store, &damaged);
+  bcs_status status = bcsi_index_open(store, alone, &damaged);
   if (status != BCS_OK && damaged && alone && !store->options.read_only) {
     bcsi_index_close(store);
     status = bcsi_index_set_aside(store);
-    if (status == BCS_OK) status = bcsi_index_open(store, &damaged);
+    if (status == BCS_OK) status = bcsi_index_open(store, alone, &damaged);
   }
   if (status != BCS_OK) return status;
   return bcsi_slots_open(store, alone, other_boot, &store->info.slots_rebuilt);
@@ -384,8 +386,9 @@ static bcs_status open_index_and_slots(bcs_store *store, bool alone, bool other_
 
 bcs_status bcsi_layout_create(bcs_store *store) {
   if (store->options.read_only) {
-    bcs_status status = open_read_only(store);
-    if (status == BCS_OK) status = open_index_and_slots(store, false, false);
+    bool alone = false;
+    bcs_status status = open_read_only(store, &alone);
+    if (status == BCS_OK) status = open_index_and_slots(store, alone, false);
     if (status == BCS_OK && !store->info.unlocked) bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
     return status;
   }

@@ -6,13 +6,14 @@
  *
  * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
  * a reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
- * MDB_PANIC after a failed meta page write) closes the gate, waits until no reader is owned, does it, and opens the
+ * MDB_PANIC after a failed meta page write, a repair that sets a damaged index aside) closes the gate, waits until no reader is owned, does it, and opens the
  * gate: LMDB itself does not check for readers in mdb_env_set_mapsize (lmdb.h). */
 #include "internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,16 +56,28 @@ int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
 
 /* ---- opening */
 
+static const struct { const char *name; unsigned flags; size_t handle; } trees[] = {
+  {"entries", 0, offsetof(bcsi_index, entries)},
+  {"digests", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, digests)},
+  {"recent", 0, offsetof(bcsi_index, recent)},
+  {"tags", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, tags)},
+  {"blobs", 0, offsetof(bcsi_index, blobs)},
+  {"trash", 0, offsetof(bcsi_index, trash)},
+  {"free", 0, offsetof(bcsi_index, free_slots)},
+  {"meta", 0, offsetof(bcsi_index, meta)},
+};
+
+int bcsi_tree_flags(const char *name, size_t count) {
+  for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+    if (strlen(trees[i].name) == count && memcmp(trees[i].name, name, count) == 0) return (int)trees[i].flags;
+  return -1;
+}
+
 static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
-  bcsi_index *index = &store->index;
-  int rc = mdb_dbi_open(txn, "entries", create, &index->entries);
-  if (rc == 0) rc = mdb_dbi_open(txn, "digests", create | MDB_DUPSORT | MDB_DUPFIXED, &index->digests);
-  if (rc == 0) rc = mdb_dbi_open(txn, "recent", create, &index->recent);
-  if (rc == 0) rc = mdb_dbi_open(txn, "tags", create | MDB_DUPSORT | MDB_DUPFIXED, &index->tags);
-  if (rc == 0) rc = mdb_dbi_open(txn, "blobs", create, &index->blobs);
-  if (rc == 0) rc = mdb_dbi_open(txn, "trash", create, &index->trash);
-  if (rc == 0) rc = mdb_dbi_open(txn, "free", create, &index->free_slots);
-  if (rc == 0) rc = mdb_dbi_open(txn, "meta", create, &index->meta);
+  int rc = 0;
+  for (size_t i = 0; rc == 0 && i < sizeof trees / sizeof *trees; i++)
+    rc = mdb_dbi_open(txn, trees[i].name, create | trees[i].flags,
+                      (MDB_dbi *)(void *)((char *)&store->index + trees[i].handle));
   return rc;
 }
 
@@ -124,15 +137,17 @@ static void leave_out_of_core_files(bcs_store *store) {
   fclose(maps);
 }
 
-/* The page that the newest meta page names last must be there: reading behind the file's end is SIGBUS. */
-static bool is_whole(bcs_store *store) {
-  MDB_envinfo info;
-  MDB_stat stat_of;
-  struct stat st;
-  char data[4300];
-  bcsi_join(store->index.path, "data.mdb", data, sizeof data);
-  if (mdb_env_info(store->index.env, &info) != 0 || mdb_env_stat(store->index.env, &stat_of) != 0) return false;
-  return stat(data, &st) == 0 && (uint64_t)st.st_size >= ((uint64_t)info.me_last_pgno + 1) * stat_of.ms_psize;
+/* Beside others that may write: along the paths of a snapshot. */
+static bcs_status check_snapshot(bcs_store *store, const char *data_file, bcs_page_damage *damage) {
+  bcs_status status = BCS_BUSY;
+  for (int i = 0; status == BCS_BUSY && i < 100; i++) { /* busy: another process changes the mapping's size */
+    MDB_txn *txn;
+    int rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn);
+    if (rc != 0) return fail(store, rc, "begin");
+    status = bcsi_pages_check(data_file, BCSI_PAGES_PATHS, txn, NULL, NULL, damage);
+    mdb_txn_abort(txn);
+  }
+  return status;
 }
 
 static int open_environment(bcs_store *store) {
@@ -200,7 +215,7 @@ static bool links_in_the_way(bcs_store *store, bcs_status *status) {
   return false;
 }
 
-bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
+bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   bcsi_index *index = &store->index;
   bool read_only = store->options.read_only;
   *damaged = false;
@@ -214,6 +229,12 @@ bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
   if (store->info.unlocked) index->flags |= MDB_NOLOCK;
 
   if (!read_only && (status = make_files(store)) != BCS_OK) return status;
+  char data_file[4300];
+  bcs_page_damage damage;
+  bcsi_join(index->path, file_names[0], data_file, sizeof data_file);
+  status = bcsi_pages_check(data_file, quiet ? BCSI_PAGES_PATHS : BCSI_PAGES_METAS, NULL, NULL, NULL, &damage);
+  *damaged = status == BCS_CORRUPT;
+  if (status != BCS_OK) return status;
   int rc = bcsi_fault("index-open");
   if (rc == 0) rc = open_environment(store);
   if (rc != 0) {
@@ -221,19 +242,12 @@ bcs_status bcsi_index_open(bcs_store *store, bool *damaged) {
     *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
     return status;
   }
-  if (!is_whole(store)) {
-    *damaged = true;
-    return bcsi_fail(BCS_CORRUPT, 0, "open index", index->path, "the file is shorter than its newest meta page says");
-  }
-  if (!read_only) {
-    int dead;
-    (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
-    /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
-    rc = find_trees(store);
-    if (rc == MDB_NOTFOUND) rc = make_trees(store);
-  } else {
-    rc = find_trees(store);
-  }
+  int dead;
+  if (!read_only) (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
+  if (!quiet && (status = check_snapshot(store, data_file, &damage)) != BCS_OK) return status;
+  /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
+  rc = find_trees(store);
+  if (rc == MDB_NOTFOUND && !read_only) rc = make_trees(store);
   if (rc != 0) {
     status = fail(store, rc, "open index");
     *damaged = status == BCS_CORRUPT || rc == MDB_INCOMPATIBLE || rc == MDB_NOTFOUND || rc == MDB_BAD_TXN;
@@ -448,4 +462,69 @@ bcs_status bcsi_index_grow(bcs_store *store) {
   open_gate(index);
   pthread_mutex_unlock(&index->transaction);
   return rc == 0 ? BCS_OK : fail(store, rc, "grow index");
+}
+
+/* ---- replacement of a damaged index */
+
+static bcs_status begin_anew(bcs_store *store) {
+  bool damaged;
+  abort_readers(&store->index);
+  mdb_env_close(store->index.env);
+  store->index.env = NULL;
+  bcs_status status = bcsi_index_set_aside(store);
+  if (status == BCS_OK) status = bcsi_index_open(store, true, &damaged);
+  if (status != BCS_OK) return status;
+  MDB_txn *txn;
+  bcsi_totals totals;
+  bcs_limits limits = bcsi_limits(store); /* outlive it: the table has them, too */
+  int rc = bcsi_begin_at_open(store, 0, &txn);
+  if (rc != 0) return fail(store, rc, "begin");
+  status = bcsi_totals_get(store, txn, &totals);
+  if (status == BCS_OK && (rc = bcsi_limits_put(store, txn, &limits)) == 0) {
+    bcsi_slots_renew(store, &totals);
+    bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
+    rc = mdb_txn_commit(txn);
+  } else {
+    mdb_txn_abort(txn);
+  }
+  return rc != 0 ? fail(store, rc, "limits") : status;
+}
+
+static bcs_status replace_alone(bcs_store *store) {
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  pthread_mutex_lock(&store->index.transaction);
+  if (close_gate(&store->index)) {
+    status = begin_anew(store);
+    open_gate(&store->index);
+  } else {
+    status = bcsi_fail(BCS_CLOSED, 0, "set aside", store->index.path, NULL);
+  }
+  pthread_mutex_unlock(&store->index.transaction);
+  bcsi_writer_unlock(store);
+  return status;
+}
+
+/* As an open that finds itself alone does it. Byte 0 is tried, not waited for: a reader that cannot register holds it for
+ * as long as it likes, while another open takes some milliseconds. Who calls holds no reader. */
+bcs_status bcsi_index_replace(bcs_store *store) {
+  bcs_status status = BCS_BUSY;
+  for (int i = 0; status == BCS_BUSY && i < 100; i++) {
+    status = bcsi_lock(store->lock_fd, BCSI_LOCK_OPEN, true, false, store->info.path);
+    if (status == BCS_BUSY) usleep(10000);
+  }
+  if (status == BCS_OK) {
+    status = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, true, false, store->info.path);
+    if (status == BCS_OK) {
+      bcs_error error;
+      status = replace_alone(store);
+      bcs_last_error(&error);
+      bcs_status shared = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
+      if (status == BCS_OK) status = shared;
+      else status = bcsi_repeat(&error);
+    }
+    bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
+  }
+  if (status == BCS_BUSY) return bcsi_fail(BCS_IN_USE, 0, "set aside", store->index.path, NULL);
+  return status;
 }

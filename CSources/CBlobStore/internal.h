@@ -110,6 +110,7 @@ struct bcsi_slots {
 };
 bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool rebuild, bool *rebuilt);
 void bcsi_slots_close(bcs_store *store);
+void bcsi_slots_renew(bcs_store *store, const bcsi_totals *totals); /* for a new, empty index */
 bcs_status bcsi_slots_reserve(bcs_store *store, uint32_t line); /* blocks on disk before use */
 bool bcsi_slots_has(bcs_store *store, uint32_t line);
 uint64_t bcsi_slots_generation(bcs_store *store, uint32_t line);
@@ -173,7 +174,10 @@ typedef struct bcsi_index {
   pthread_mutex_t transaction; /* held while this process has a write transaction, or changes the mapping */
   bcsi_reader readers[BCSI_READERS];
 } bcsi_index;
-bcs_status bcsi_index_open(bcs_store *store, bool *damaged);
+/* `quiet`: nobody else writes during the call. *damaged: it may be set aside for a new one. */
+bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged);
+bcs_status bcsi_index_replace(bcs_store *store); /* sets a damaged one aside, in use; BCS_IN_USE when by others too */
+int bcsi_tree_flags(const char *name, size_t count); /* of our tree of this name; -1: no tree of ours */
 void bcsi_index_close(bcs_store *store);
 bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out);
 void bcsi_reader_leave(bcsi_reader *reader);
@@ -185,6 +189,17 @@ int bcsi_begin_at_open(bcs_store *store, unsigned flags, MDB_txn **out);
 bcs_status bcsi_index_grow(bcs_store *store);
 bcs_status bcsi_totals_get(bcs_store *store, MDB_txn *txn, bcsi_totals *out);
 int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals);
+
+/* ---- pages.c: the index's file, read without trusting it */
+typedef enum bcsi_pages {
+  BCSI_PAGES_METAS, /* what never changes in the two meta pages: safe beside writers */
+  BCSI_PAGES_PATHS, /* the first and the last path of every tree: as many pages as the trees are deep */
+  BCSI_PAGES_ALL,
+} bcsi_pages;
+/* `txn`: the read transaction whose snapshot is walked; it may be renewed. NULL: nobody writes meanwhile. BCS_CORRUPT with
+ * *out, or trouble; BCS_BUSY when `stop` (may be NULL) said so or the mapping must be changed first. */
+bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *txn, bool (*stop)(void *context),
+                            void *context, bcs_page_damage *out);
 
 /* ---- limits.c */
 bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
@@ -366,6 +381,7 @@ struct bcs_store {
   uint64_t random;          /* of the sampling; under the write lock */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
+  _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */
   unsigned stripe_base;
   uint64_t fork_epoch;
   bcsi_memory *memory;      /* NULL: none */

@@ -243,6 +243,18 @@ void bcsi_slots_close(bcs_store *store) {
   store->slots.fd = -1;
 }
 
+/* In place, since all map it and some look without a lock; generations go on, as ever. */
+void bcsi_slots_renew(bcs_store *store, const bcsi_totals *totals) {
+  struct head *head = head_of(store);
+  bcsi_slots_epoch(store, true);
+  for (uint32_t i = 0; bcsi_slots_has(store, i); i++)
+    bcsi_slots_empty(store, i, (bcsi_slots_generation(store, i) | 1) + 3);
+  memcpy(head->store_id, totals->store_id, sizeof head->store_id);
+  bcsi_slots_unmark(store);
+  bcsi_slots_publish_totals(store, totals);
+  bcsi_slots_epoch(store, false);
+}
+
 /* ---- lines */
 
 bcs_status bcsi_slots_reserve(bcs_store *store, uint32_t line) {

@@ -32,6 +32,16 @@ extension BlobCache {
 
   /// What a verification found.
   public struct VerifyReport: Hashable, Sendable {
+    /// A damaged page of the index: its number and what is wrong with it; nil when all are sound. Nothing that stands
+    /// in such an index can be looked at, so without a repair the other findings are empty.
+    public var indexDamage: String?
+    /// Whether this repair, or the opening before it, set a damaged index aside: the cache is empty then. Blob files
+    /// that no entry uses are kept by this repair, since the same content, stored again, takes them up; the next one
+    /// removes what is left of them.
+    public var isIndexSetAside = false
+    /// A repair found a damaged index, and left it: it may be set aside only while no other process has the directory
+    /// open.
+    public var isIndexInUse = false
     /// Blobs that were read and compared with their digests.
     public var checkedBlobs = 0
     /// The keys of blobs that are damaged or missing: the first thousand.
@@ -63,22 +73,26 @@ extension BlobCache {
 
     /// Nothing was found.
     public var isSound: Bool {
+      indexDamage == nil && !isIndexSetAside && findings == 0
+    }
+
+    private var findings: Int {
       damagedBlobs + unreferencedFiles + missingFiles + deadStagingFiles + wrongTotals
-        + wrongUseCounts + wrongSlots + wrongDigestRows == 0
+        + wrongUseCounts + wrongSlots + wrongDigestRows
     }
 
     init() {}
   }
 
-  /// Reads everything and compares it: blobs with their digests, the index with the files, the
-  /// counts with a recount. Other callers go on meanwhile. It takes as long as reading all blobs
-  /// does.
+  /// Reads everything and compares it: the pages of the index, blobs with their digests, the index
+  /// with the files, the counts with a recount. Other callers go on meanwhile. It takes as long as
+  /// reading all blobs does.
   ///
   /// - Parameters:
   ///   - scope: `.everything`, or `.structure` to leave the blobs' bytes out.
   ///   - repair: whether to put right what is found: damaged entries are removed, and their files
-  ///     kept in the folder
-  ///     `quarantine`. Default: false.
+  ///     kept in the folder `quarantine`; an index with a damaged page is moved there as a whole and a
+  ///     new one begun, if no other process has the directory open. Default: false.
   ///   - progress: called now and then, on a thread of the cache.
   /// - Throws: ``Error``: it could not be done to the end, or the task was cancelled.
   public func verify(
@@ -87,11 +101,24 @@ extension BlobCache {
   ) async throws(Error) -> VerifyReport {
     try await operation("verify", writes: repair) { () async throws(Error) -> VerifyReport in
       var report = VerifyReport()
+      try await verifyPages(&report, repair: repair)
+      if report.indexDamage != nil && !report.isIndexSetAside { return report }
       if scope.bodies { try await verifyBodies(&report, repair: repair, progress: progress) }
       try await verifyStructure(&report, repair: repair, progress: progress)
-      report.isRepaired = repair && !report.isSound
+      report.isRepaired = repair && !report.isSound && !report.isIndexInUse
       return report
     }
+  }
+
+  /// Before anything follows them.
+  private func verifyPages(
+    _ report: inout VerifyReport, repair: Bool
+  ) async throws(Error) {
+    let store = store
+    let found = try await BlockingPool.shared.attempt { () throws(Error) -> bcs_check_report in
+      try store.checkPages(repair: repair)
+    }
+    report.add(pagesOf: found)
   }
 
   private func verifyBodies(
@@ -140,6 +167,7 @@ extension BlobCache {
         progress?(VerifyProgress(done: before + done, total: before + total))
       }
     }
+    report.add(pagesOf: found)
     report.unreferencedFiles = Int(clamping: found.unreferenced_files)
     report.unreferencedBytes = Int(clamping: found.unreferenced_bytes)
     report.missingFiles = Int(clamping: found.missing_files)
@@ -149,5 +177,13 @@ extension BlobCache {
     report.wrongUseCounts = Int(clamping: found.wrong_uses)
     report.wrongSlots = Int(clamping: found.wrong_slots)
     report.wrongDigestRows = Int(clamping: found.wrong_digests)
+  }
+}
+
+extension BlobCache.VerifyReport {
+  fileprivate mutating func add(pagesOf found: bcs_check_report) {
+    if let damage = found.damage.text { indexDamage = damage }
+    isIndexSetAside = isIndexSetAside || found.index_set_aside
+    isIndexInUse = isIndexInUse || found.in_use
   }
 }

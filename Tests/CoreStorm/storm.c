@@ -104,7 +104,7 @@ int main(int count, char **arguments) {
   while (more) if (bcs_sweep_trash(store, 256, &more) != BCS_OK) return 1;
   bcs_status status = bcs_check_structure(store, true, &report, NULL, NULL);
   unsigned long long bad = report.unreferenced_files + report.missing_files + report.dead_staging + report.wrong_totals +
-                           report.wrong_uses + report.wrong_slots + report.wrong_digests;
+                           report.wrong_uses + report.wrong_slots + report.wrong_digests + report.damage.found;
   bcs_close(store);
   printf("core storm: %ld hits, %ld stores, %ld wrong, %llu structural\n", hits, stores, wrong, bad);
   return status != BCS_OK || wrong != 0 || bad != 0;

@@ -254,7 +254,8 @@ private let hello = Array("hello\n".utf8)
     #expect(
       try run("verify", "--json")
         == printed(
-          #"{"sound":true,"repaired":false,"checkedBlobs":0,"damagedBlobs":0,"damagedKeys":[],"#
+          #"{"sound":true,"repaired":false,"indexDamage":null,"indexSetAside":false,"indexInUse":false,"#
+            + #""checkedBlobs":0,"damagedBlobs":0,"damagedKeys":[],"#
             + #""missingFiles":0,"unreferencedFiles":0,"unreferencedBytes":0,"deadStagingFiles":0,"#
             + #""wrongTotals":0,"wrongUseCounts":0,"wrongSlots":0,"wrongDigestRows":0,"#
             + #""foreignNames":0}"#))
@@ -403,6 +404,28 @@ private let hello = Array("hello\n".utf8)
     #expect(try run("verify") == printed("sound: 1 blob checked"))
     #expect(try run("cat", "bad\n") == failed(1, "not in the cache: 'bad\\n'"))
     #expect(try run("cat", "good") == printed("hello"))
+  }
+
+  @Test func aDamagedIndexIsSetAsideByRepair() throws {
+    let large = [UInt8](repeating: 9, count: 100_000)
+    #expect(try run("put", "large", playground.file("large", large)).status == 0)
+    let path = "\(playground.cache)/index/data.mdb"
+    let file = try #require(FileHandle(forUpdatingAtPath: path))
+    try file.write(contentsOf: Data(count: 4096))
+    try file.close()
+
+    for words in [["list"], ["stats"], ["cat", "large"], ["verify"]] {
+      let run = try playground.run(words[0], [playground.cache] + words.dropFirst())
+      #expect(run.status == 2)
+      #expect(run.complaint.contains("verify --repair"), "\(run.complaint)")
+      #expect(run.complaint.contains("page 0"), "\(run.complaint)")
+    }
+    let kept = "1 blob file without an entry (97.7 KiB, kept for being stored again)"
+    let aside = "index set aside in the folder quarantine; the cache is empty"
+    let repaired = try run("verify", "--repair")
+    #expect(repaired == printed(aside, kept, "repaired: 0 blobs checked", status: 1))
+    #expect(try run("put", "large", playground.file("large", large)).status == 0)
+    #expect(try run("verify") == printed("sound: 1 blob checked"))
   }
 
   private static func digest(of shown: Run) -> String {

@@ -30,6 +30,7 @@ struct Commands {
     case "remove": return "ok \(try await opened().remove(key(words)))"
     case "clear": try await opened().removeAll()
     case "flush": try await opened().flush()
+    case "verify": return try await verify(words)
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)
@@ -173,6 +174,18 @@ struct Commands {
     guard let blob = try opened().blob(for: key(words)) else { return "miss" }
     held.append(blob)
     return "ok"
+  }
+
+  /// `verify look|repair [structure]`: what it says of the index, and `unreferenced=N`.
+  private func verify(_ words: [String]) async throws -> String {
+    let scope: BlobCache.VerifyScope = words.contains("structure") ? .structure : .everything
+    let report = try await opened().verify(scope, repair: words.first == "repair")
+    var answer = report.isSound ? "sound" : "found"
+    if report.indexDamage != nil { answer += " damage" }
+    if report.isIndexSetAside { answer += " aside" }
+    if report.isIndexInUse { answer += " inUse" }
+    if report.isRepaired { answer += " repaired" }
+    return answer + " unreferenced=\(report.unreferencedFiles)"
   }
 
   /// `fetch KEY SIZE SEED`: reads through; the loader's body is the seeded one.

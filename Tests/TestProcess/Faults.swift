@@ -67,6 +67,7 @@ extension Commands {
       "foreign_names": report.foreign_names, "dead_staging": report.dead_staging,
       "wrong_totals": report.wrong_totals, "wrong_uses": report.wrong_uses,
       "wrong_slots": report.wrong_slots, "wrong_digests": report.wrong_digests,
+      "damaged_page": report.damage.found ? report.damage.page : 0,
     ].filter { $0.value != 0 }
     guard !findings.isEmpty else { return "ok" }
     return "found " + findings.map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")

@@ -381,7 +381,22 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
 bcs_status bcs_list(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], const void *prefix, size_t prefix_count,
                     size_t limit, bcs_found found, void *context, bool *done);
 
+/* The first page of the index's file that is not as the format wants it. */
+typedef struct bcs_page_damage {
+  bool found;
+  uint64_t page;
+  char cause[96];
+} bcs_page_damage;
+
+/* Looks at the pages of an index file that nobody writes, without trusting them and without LMDB: all of them, or those
+ * that are looked at when a directory is opened, which are as many as the trees are deep. Never crashes, whatever the
+ * bytes. BCS_OK with *out, or why the file could not be read. */
+bcs_status bcs_check_file(const char *data_file, bool all, bcs_page_damage *out);
+
 typedef struct bcs_check_report {
+  bcs_page_damage damage;                          /* found: nothing else was looked at, unless set aside */
+  bool in_use;                                     /* so it was not set aside: others have the directory open */
+  bool index_set_aside;                            /* by this repair, or by the opening before it: files are kept */
   uint64_t unreferenced_files, unreferenced_bytes; /* in blobs/, without a row */
   uint64_t missing_files;                          /* rows without a file, or with one of another size */
   uint64_t foreign_names;                          /* names in our folders that are not ours; never touched */
@@ -389,9 +404,14 @@ typedef struct bcs_check_report {
   uint64_t wrong_totals, wrong_uses, wrong_slots, wrong_digests; /* rows that disagree with a recount */
 } bcs_check_report;
 
-/* Everything but the bodies (those by bcs_check): a walk of the index and the folders. With `repair` what it finds is
- * put right, in one transaction under the write lock: other writers wait about a second a million entries. Blocks for
- * long; `progress` may be NULL. */
+/* The pages of the index, as of one snapshot, beside readers and writers: before anything walks them. With `repair` a
+ * damaged index is set aside and a new one begun, if no other process has the directory open. Fills `damage`, `in_use`
+ * and `index_set_aside`. Blocks for long. */
+bcs_status bcs_check_pages(bcs_store *store, bool repair, bcs_check_report *out);
+/* Everything but the bodies (those by bcs_check): first the pages, then a walk of the index and the folders. With
+ * `repair` what it finds is put right, in one transaction under the write lock: other writers wait about a second a
+ * million entries. The first repair after an index was set aside keeps the files without a row: the same content, stored
+ * again, takes them up. Blocks for long; `progress` may be NULL. */
 bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *out,
                                void (*progress)(void *context, uint64_t done, uint64_t total), void *context);
 

@@ -52,7 +52,10 @@ extension BlobCache.Error {
     case BCS_TAGS_TOO_LARGE:
       (.tagsTooLarge, "The tags take more than 65,536 bytes; use fewer or shorter ones.")
     case BCS_TOO_LARGE:
-      (.tooLarge, "The blob is larger than the directory's limit; nothing was stored. Raise the limit.")
+      (
+        .tooLarge,
+        "The blob is larger than the directory's limit; nothing was stored. Raise the limit."
+      )
     case BCS_PINS_TOO_LARGE:
       (
         .pinsTooLarge,
@@ -144,7 +147,8 @@ extension BlobCache.Error {
     case BCS_CORRUPT:
       (
         .corrupt,
-        "The index is damaged; close every user of the directory and open it again, or remove it."
+        "The index is damaged; close every user of the directory and open it for writing, or run"
+          + " blobcache-inspect verify --repair: it is set aside then, and the blobs are kept."
       )
     case BCS_DAMAGED:
       (.corrupt, "Stored bytes do not match their digest; they are taken out, load them again.")
@@ -170,5 +174,17 @@ extension bcs_info {
   var pathText: String {
     var copy = self
     return unsafe withUnsafeBytes(of: &copy.path) { unsafe text(of: $0) }
+  }
+}
+
+extension bcs_page_damage {
+  /// The page and what is wrong with it; nil when nothing was found.
+  var text: String? {
+    guard found else { return nil }
+    var copy = self
+    let cause = unsafe withUnsafeBytes(of: &copy.cause) {
+      unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+    }
+    return "page \(page) of index/data.mdb: \(cause)"
   }
 }

@@ -68,6 +68,16 @@ extension Store {
     guard status == BCS_OK else { throw status.lastError("flush") }
   }
 
+  /// Reads the pages of the index without following them; blocks for long.
+  func checkPages(repair: Bool) throws(BlobCache.Error) -> bcs_check_report {
+    var report = bcs_check_report()
+    let status = try unsafe handle.use("verify") { store throws(BlobCache.Error) in
+      unsafe bcs_check_pages(store, repair, &report)
+    }
+    guard status == BCS_OK else { throw status.lastError("verify") }
+    return report
+  }
+
   /// Walks index and folders; blocks for long.
   func checkStructure(
     repair: Bool, progress: @escaping (Int, Int) -> Void

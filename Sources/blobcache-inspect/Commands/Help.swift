@@ -78,11 +78,15 @@ extension Verb {
       """
       usage: blobcache-inspect verify DIRECTORY [--repair] [--json]
 
-      Compares every blob with its digest, the index with the files, the counts with a recount.
+      Looks at every page of the index, compares every blob with its digest, the index with the
+      files, the counts with a recount.
       The exit status is 1 if there were problems, also when they have been repaired.
 
         --repair         put right what is found: damaged entries are removed, and their files
-                         kept in the folder quarantine
+                         kept in the folder quarantine; an index with a damaged page is set
+                         aside there, while no other process has the directory open: the cache
+                         is empty then, and its blob files are kept. The same content, stored
+                         again, uses them; a second --repair removes what is left
         --json           one object
       """
     case .put:

@@ -21,6 +21,10 @@ extension VerifyCommand {
   }
 
   private func write(_ report: BlobCache.VerifyReport, to output: Output) throws {
+    if let damage = report.indexDamage { try output.line("index damaged: \(escaped(damage))") }
+    if report.isIndexSetAside {
+      try output.line("index set aside in the folder quarantine; the cache is empty")
+    }
     for key in report.damagedKeys { try output.line("damaged: \(readable(key))") }
     if report.damagedBlobs > report.damagedKeys.count {
       let more = report.damagedBlobs - report.damagedKeys.count
@@ -35,6 +39,14 @@ extension VerifyCommand {
       try output.line("\(names) in the cache's folders that the cache did not make; left alone")
     }
     let checked = counted(report.checkedBlobs, "blob", "blobs")
+    if report.indexDamage != nil && !report.isIndexSetAside {
+      try output.line(
+        report.isIndexInUse
+          ? "not repaired: other processes have the directory open; end them, then --repair again"
+          : "nothing else was checked; --repair sets the index aside, while no other process"
+            + " has the directory open: the cache is empty then, its blob files are kept")
+      return
+    }
     switch (report.isSound, repair) {
     case (true, _): try output.line("sound: \(checked) checked")
     case (false, true): try output.line("repaired: \(checked) checked")
@@ -55,7 +67,9 @@ extension VerifyCommand {
       Problem(count: report.missingFiles, one: "blob file missing", many: "blob files missing"),
       Problem(
         count: report.unreferencedFiles, one: "blob file without an entry",
-        many: "blob files without an entry", detail: formatted(bytes: report.unreferencedBytes)),
+        many: "blob files without an entry",
+        detail: formatted(bytes: report.unreferencedBytes)
+          + (report.isIndexSetAside ? ", kept for being stored again" : "")),
       Problem(
         count: report.deadStagingFiles, one: "unfinished blob of a process that is gone",
         many: "unfinished blobs of processes that are gone"),
@@ -71,6 +85,9 @@ extension VerifyCommand {
     .object([
       .init("sound", .bool(report.isSound)),
       .init("repaired", .bool(report.isRepaired)),
+      .init("indexDamage", report.indexDamage.map { .string($0) } ?? .null),
+      .init("indexSetAside", .bool(report.isIndexSetAside)),
+      .init("indexInUse", .bool(report.isIndexInUse)),
       .init("checkedBlobs", .int(report.checkedBlobs)),
       .init("damagedBlobs", .int(report.damagedBlobs)),
       .init("damagedKeys", .array(report.damagedKeys.map { .object([keyField($0)]) })),

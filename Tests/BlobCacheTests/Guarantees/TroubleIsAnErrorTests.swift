@@ -311,27 +311,6 @@ struct TroubleIsAnErrorTests {
     #expect(try await second.end() == 0)
   }
 
-  /// Deeper than what is checked at open: LMDB trusts the pages it maps, and may be led astray by
-  /// garbage in them. Known, and told in the documentation.
-  @Test func garbageInPagesOfTheTreeIsAMissOrAnError() async throws {
-    let path = directory.path("cache")
-    let first = try await SecondProcess.over(path)
-    #expect(try await first.call("fill 100 2000") == "ok 100")
-    try await first.end()
-    let index = path + "/index/data.mdb"
-    let size = Int(try #require(fileStatus(index)).st_size)
-    try overwrite(index, at: size - 32_768, with: seededBytes(count: 32_768, seed: 3))
-    await withKnownIssue("LMDB trusts its pages", isIntermittent: true) {
-      let second = try SecondProcess()
-      let opened = try await second.call("open \(path)")
-      #expect(opened == "ok" || opened.hasPrefix("error "))
-      for index in 0..<100 where opened == "ok" {
-        let answer = try await second.call("get fill-\(index)")
-        #expect(answer == "miss" || answer.hasPrefix("hit 2000 "))
-      }
-    }
-  }
-
   enum SlotDamage: CaseIterable { case missing, empty, half, random, zeroes }
 
   @Test(arguments: SlotDamage.allCases)
