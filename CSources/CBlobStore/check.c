@@ -373,7 +373,7 @@ bcs_status bcs_check_pages(bcs_store *store, bool repair, bcs_check_report *out)
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
   if (repair && store->options.read_only) status = bcsi_fail(BCS_READ_ONLY, 0, "repair", store->info.path, NULL);
-  else status = check_pages(store, repair, out);
+  else if ((status = bcsi_check_place(store)) == BCS_OK) status = check_pages(store, repair, out);
   out->index_set_aside = repair && atomic_load(&store->fresh_index);
   bcsi_call_leave(store);
   return status;
