@@ -55,29 +55,8 @@ int bcsi_trash_remove(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const
   return rc;
 }
 
-/* One row for each tag, by its hash, as the tree's values have a fixed size; the record tells the tag itself. */
 static int tag_rows(bcsi_batch *b, const uint8_t *tags, size_t count, const uint8_t *key_hash, bool add) {
-  if (count == 0) return 0;
-  uint8_t *copy = malloc(count); /* they may stand in a page of the transaction that writes */
-  if (!copy) return ENOMEM;
-  memcpy(copy, tags, count);
-  size_t at = 0;
-  int rc = 0;
-  while (rc == 0 && count - at >= 2) {
-    size_t length = (size_t)copy[at] | (size_t)copy[at + 1] << 8;
-    at += 2;
-    if (length > count - at) break; /* damage: what follows names nothing */
-    uint8_t hash[BCS_HASH_SIZE];
-    if (bcsi_key_hash(copy + at, length, hash) != BCS_OK) rc = ENOMEM;
-    at += length;
-    if (rc != 0) break;
-    MDB_val key = {sizeof hash, hash}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
-    rc = add ? mdb_put(b->txn, b->store->index.tags, &key, &value, MDB_NODUPDATA)
-             : mdb_del(b->txn, b->store->index.tags, &key, &value);
-    if (rc == MDB_KEYEXIST || rc == MDB_NOTFOUND) rc = 0;
-  }
-  free(copy);
-  return rc;
+  return bcsi_tags_note(b->store, b->txn, tags, count, key_hash, add);
 }
 
 /* What an entry takes of the limit by itself: what pins are measured by. */
@@ -355,7 +334,13 @@ static int apply_remove(bcsi_batch *b, bcs_write *write) {
     if (rc == 0) b->totals.entries -= b->totals.entries > 0;
     return rc == MDB_NOTFOUND ? 0 : rc;
   }
-  if (write->kind != BCSI_REMOVE && old.view.generation != write->generation) {
+  bool stays = write->kind != BCSI_REMOVE && old.view.generation != write->generation;
+  if (write->kind == BCSI_REMOVE_GONE && !stays) { /* the line rounds, and may be late */
+    bcsi_slots_read_access(b->store, &old.view);
+    bool aged = b->limits.age_ms > 0 && write->now_ms - old.view.written_ms >= b->limits.age_ms;
+    stays = old.view.pinned || (!aged && write->now_ms < bcs_gone_ms(&old.view));
+  }
+  if (stays) {
     write->result = BCS_STALE_WRITE;
     return 0;
   }
@@ -508,7 +493,7 @@ int bcsi_apply(bcsi_batch *b, bcs_write *write) {
   memset(&write->error, 0, sizeof write->error);
   switch (write->kind) {
     case BCSI_PUT_INLINE: case BCSI_PUT_STAGED: case BCSI_PUT_SHARED: return apply_put(b, write);
-    case BCSI_REMOVE: case BCSI_REMOVE_IF: return apply_remove(b, write);
+    case BCSI_REMOVE: case BCSI_REMOVE_IF: case BCSI_REMOVE_GONE: return apply_remove(b, write);
     case BCSI_RENEW: case BCSI_PIN: return apply_renew(b, write);
     case BCSI_HEAL: return apply_heal(b, write);
     case BCSI_CLEAR: return apply_clear(b, write);

@@ -212,3 +212,33 @@ void bcs_release_body(bcs_body *taken) {
   else free((void *)(uintptr_t)taken->bytes);
   memset(taken, 0, sizeof *taken);
 }
+
+/* In use, or waiting to be unlinked. In doubt it is known, and stays. */
+bool bcsi_blob_is_known(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE]) {
+  bcsi_blob_row row;
+  int rc;
+  if (bcsi_blob_row_get(store, txn, digest, &row, &rc) || rc != 0) return true;
+  MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest}, value;
+  return mdb_get(txn, store->index.trash, &key, &value) != MDB_NOTFOUND;
+}
+
+/* What quarantine takes is a total, which only a write transaction changes. */
+bcs_status bcsi_quarantine_recount(bcs_store *store) {
+  MDB_txn *txn;
+  bcsi_totals totals;
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  status = bcsi_write_begin(store, &txn);
+  if (status == BCS_OK) {
+    int rc = 0;
+    status = bcsi_totals_get(store, txn, &totals);
+    totals.quarantine_allocated = bcsi_quarantine_allocated(store);
+    if (status == BCS_OK) rc = bcsi_totals_put(store, txn, &totals);
+    if (status == BCS_OK && rc == 0) rc = bcsi_write_commit(store, txn);
+    else bcsi_write_abort(store, txn);
+    if (status == BCS_OK && rc == 0) bcsi_slots_publish_totals(store, &totals);
+    if (rc != 0) status = bcsi_fail_lmdb(rc, "count quarantine", store->index.path);
+  }
+  bcsi_writer_unlock(store);
+  return status;
+}

@@ -107,6 +107,7 @@ static int check_entries(walk *w) {
         if ((rc = mdb_put(w->txn, store->index.digests, &d, &h, 0)) != 0) break;
       }
     }
+    if ((rc = bcsi_tags_check(store, w->txn, &record.view, w->repair, &w->report->wrong_tags)) != 0) break;
     if (!bcsi_slots_agree(store, &record.view) && !newest_agrees(w, record.view.key_hash)) {
       w->report->wrong_slots++;
       if (w->repair && bcsi_slots_has(store, record.view.slot)) {
@@ -116,6 +117,28 @@ static int check_entries(walk *w) {
         bcsi_slots_epoch(store, false);
       }
     }
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* Rows of tags whose entry is gone or has not the tag (any more). The row has the tag's hash alone, so the entry's tags
+ * are hashed and compared. */
+static int check_tags(walk *w) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(w->txn, w->store->index.tags, &cursor);
+  if (rc != 0) return rc;
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    MDB_val row;
+    bcsi_record record;
+    if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
+    if (key.mv_size == BCS_HASH_SIZE && value.mv_size == BCS_HASH_SIZE &&
+        mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
+        bcsi_record_decode(row.mv_data, row.mv_size, &record) && bcsi_has_tag_hash(&record.view, key.mv_data))
+      continue;
+    w->report->wrong_tags++;
+    if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;
@@ -247,16 +270,8 @@ static int check_blob_rows(walk *w) {
   return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-static bool is_known(walk *w, MDB_txn *txn, const uint8_t *digest) {
-  bcsi_blob_row row;
-  int rc;
-  if (bcsi_blob_row_get(w->store, txn, digest, &row, &rc) || rc != 0) return true; /* doubt: it stays */
-  MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest}, value;
-  return mdb_get(txn, w->store->index.trash, &key, &value) != MDB_NOTFOUND;
-}
-
 static bool is_unreferenced(walk *w, const uint8_t *digest, const struct stat *st) {
-  if (is_known(w, w->txn, digest)) return false;
+  if (bcsi_blob_is_known(w->store, w->txn, digest)) return false;
   if (w->repair) return true;
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -264,7 +279,7 @@ static bool is_unreferenced(walk *w, const uint8_t *digest, const struct stat *s
   if (age < SETTLED_NS) return false;
   bcsi_reader *reader;
   if (bcsi_reader_try_enter(w->store, &reader) != BCS_OK) return false;
-  bool known = is_known(w, reader->txn, digest);
+  bool known = bcsi_blob_is_known(w->store, reader->txn, digest);
   bcsi_reader_leave(reader);
   return !known;
 }
@@ -319,6 +334,7 @@ static bcs_status walk_all(walk *w) {
   if (rc == 0) rc = bcsi_digest_recent(w->store, w->txn, &w->recent, &w->recent_count);
   if (rc == 0) rc = check_entries(w);
   if (rc == 0) rc = check_digests(w);
+  if (rc == 0) rc = check_tags(w);
   if (rc == 0) rc = check_blob_rows(w);
   if (rc == 0) rc = count_trash(w);
   if (rc == MDB_MAP_RESIZED) return BCS_BUSY;

@@ -177,7 +177,6 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
   /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
-  bool bounded = b->limits.bytes > 0;
   if (status == BCS_OK && b->totals.trash_allocated > 0 && bcsi_wants_trash_gone(b)) {
     size_t done;
     bool more;
@@ -194,7 +193,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     for (int i = 0; status == BCS_OK && i < 256; i++)
       if (b->folders[i]) status = bcsi_blob_sync_folder(store, (uint8_t)i);
   if (status == BCS_OK && rc == 0) {
-    uint64_t index_live = bounded ? bcsi_index_live(store, b->txn) : 0;
+    uint64_t index_live = bcsi_index_live(store, b->txn);
     lines_before(b, writes, count);
     rc = bcsi_fault("before-commit");
     if (rc != 0) bcsi_write_abort(store, b->txn);
@@ -202,7 +201,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
-      if (bounded) bcsi_slots_publish_live(store, index_live);
+      bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;
     }

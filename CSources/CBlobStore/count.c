@@ -22,6 +22,11 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
     out->hits += atomic_load_explicit(&store->index.readers[i].hits, memory_order_relaxed);
     out->misses += atomic_load_explicit(&store->index.readers[i].misses, memory_order_relaxed);
   }
+  out->pinned_entries = totals.pinned_entries;
+  out->pinned_bytes = totals.pinned_bytes;
+  out->used_bytes = bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated;
+  out->evictions = bcsi_slots_evictions(store);
+  out->eviction_age_ms = (int64_t)bcsi_eviction_age_ms(store);
   bcsi_memory_count(store, out);
   bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses);
   bcsi_call_leave(store);

@@ -61,6 +61,7 @@ typedef enum bcsi_lock_byte {
   BCSI_LOCK_WRITER = 2,    /* the writer */
   BCSI_LOCK_PIN = 3,       /* the holder of the checkpoint's pin */
   BCSI_LOCK_TURNSTILE = 4, /* the next writer waits here, so that nobody overtakes it */
+  BCSI_LOCK_SWEEP = 5,     /* who sweeps */
 } bcsi_lock_byte;
 bcs_status bcsi_lock(int fd, bcsi_lock_byte byte, bool exclusive, bool wait, const char *shown);
 void bcsi_unlock(int fd, bcsi_lock_byte byte);
@@ -244,6 +245,8 @@ bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SI
 bcs_status bcsi_blob_sync_folder(bcs_store *store, uint8_t first);
 bcs_status bcsi_blob_quarantine(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]);
 uint64_t bcsi_quarantine_allocated(bcs_store *store); /* by a walk */
+bcs_status bcsi_quarantine_recount(bcs_store *store);
+bool bcsi_blob_is_known(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE]);
 bool bcsi_blob_row_get(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE], bcsi_blob_row *out,
                        int *rc);
 int bcsi_blob_row_put(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_DIGEST_SIZE], const bcsi_blob_row *row);
@@ -269,7 +272,7 @@ bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count);
 
 /* ---- write.c */
 typedef enum bcsi_write_kind {
-  BCSI_PUT_INLINE, BCSI_PUT_STAGED, BCSI_PUT_SHARED, BCSI_REMOVE, BCSI_REMOVE_IF, BCSI_RENEW, BCSI_PIN, BCSI_HEAL,
+  BCSI_PUT_INLINE, BCSI_PUT_STAGED, BCSI_PUT_SHARED, BCSI_REMOVE, BCSI_REMOVE_IF, BCSI_REMOVE_GONE, BCSI_RENEW, BCSI_PIN, BCSI_HEAL,
   BCSI_CLEAR
 } bcsi_write_kind;
 struct bcs_write {
@@ -343,6 +346,13 @@ void bcsi_ghosts_fit(bcs_store *store, uint64_t entries);
 void bcsi_ghosts_clear(bcs_store *store);
 double bcsi_eviction_age_ms(bcs_store *store);
 double bcsi_eviction_weight(bcs_store *store);
+
+/* ---- tags.c */
+bool bcsi_has_tag_hash(const bcs_record *record, const uint8_t hash[BCS_HASH_SIZE]);
+bool bcsi_has_tag(const bcs_record *record, const void *tag, size_t tag_count);
+int bcsi_tags_note(bcs_store *store, MDB_txn *txn, const uint8_t *tags, size_t count,
+                   const uint8_t key_hash[BCS_HASH_SIZE], bool add);
+int bcsi_tags_check(bcs_store *store, MDB_txn *txn, const bcs_record *record, bool repair, uint64_t *wrong);
 
 /* ---- evict.c */
 int bcsi_evict(bcsi_batch *b); /* until the batch keeps to its limits, or as many as it has room for */

@@ -71,6 +71,16 @@ extension BlobCache {
     try await removeAll(withPrefix: prefix.blobCacheKey)
   }
 
+  /// See ``pin(_:)-(Key)``.
+  public func pin(_ key: some KeyConvertible) async throws(Error) {
+    try await pin(key.blobCacheKey)
+  }
+
+  /// See ``unpin(_:)-(Key)``.
+  public func unpin(_ key: some KeyConvertible) async throws(Error) {
+    try await unpin(key.blobCacheKey)
+  }
+
   /// See ``renew(_:lifetime:)-(Key,_)``.
   @discardableResult
   public func renew(

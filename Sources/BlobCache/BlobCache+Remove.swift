@@ -31,7 +31,61 @@ extension BlobCache {
   public func removeAll(withPrefix prefix: Key) async throws(Error) -> Int {
     try await operation("removeAll") { () async throws(Error) -> Int in
       try prefix.checkLength("removeAll")
-      return try await store.removeAll(withPrefix: prefix)
+      return try await store.removeAll(matching: Selection(prefix: prefix), progress: nil)
+    }
+  }
+
+  /// Removes the entries that were stored with a tag, in batches, looking at no others; otherwise
+  /// as ``removeAll(withPrefix:)-(Key)``.
+  ///
+  /// - Returns: how many it removed.
+  /// - Throws: ``Error``; some of the entries may have been removed.
+  @discardableResult
+  public func removeAll(tagged tag: String) async throws(Error) -> Int {
+    try await removeAll(matching: .tagged(tag))
+  }
+
+  /// Removes the entries that a selection takes, pinned ones included, in batches. Entries that are
+  /// stored while it runs may stay, entries that are stored after it has returned always do.
+  ///
+  /// - Parameters:
+  ///   - selection: which entries.
+  ///   - progress: called after each batch with how many have been removed; on any thread.
+  /// - Returns: how many it removed.
+  /// - Throws: ``Error``, ``Error/Code/cancelled`` between two batches; some of the entries may have
+  ///   been removed.
+  @discardableResult
+  public func removeAll(
+    matching selection: Selection, progress: (@Sendable (Int) -> Void)? = nil
+  ) async throws(Error) -> Int {
+    try await operation("removeAll") { () async throws(Error) -> Int in
+      try selection.check("removeAll")
+      return try await store.removeAll(matching: selection, progress: progress)
+    }
+  }
+
+  /// Keeps an entry from eviction and sweeps, until ``unpin(_:)-(Key)`` or its removal; a store in
+  /// its place is pinned, too. It still expires, and counts as used.
+  ///
+  /// - Throws: ``Error``: ``Error/Code/notCached`` if there is no such entry,
+  ///   ``Error/Code/pinsTooLarge`` if what is pinned would fill the limit in bytes.
+  public func pin(_ key: Key) async throws(Error) {
+    try await setPin(key, true, "pin")
+  }
+
+  /// Lets an entry be evicted and swept again.
+  ///
+  /// - Throws: ``Error``: ``Error/Code/notCached`` if there is no such entry.
+  public func unpin(_ key: Key) async throws(Error) {
+    try await setPin(key, false, "unpin")
+  }
+
+  private func setPin(_ key: Key, _ pin: Bool, _ name: StaticString) async throws(Error) {
+    try await operation(name) { () async throws(Error) -> Void in
+      if try await store.pin(key, pin) { return }
+      throw Error(
+        .notCached, operation: name.description,
+        message: "There is no entry under this key; store it first.")
     }
   }
 

@@ -43,4 +43,18 @@ extension BlobCache {
       return evicted
     }
   }
+
+  /// Removes what time has made useless: entries that have expired and whose stale window is over,
+  /// blob files that no entry uses, what processes that are gone left in staging, and of the files
+  /// kept in quarantine those above 64 MiB, the oldest first. The cache does so by itself every
+  /// ``Configuration/sweepInterval``.
+  ///
+  /// - Throws: ``Error``: ``Error/Code/busy`` when another process is sweeping,
+  ///   ``Error/Code/cancelled`` between two steps, or what kept it from going on.
+  @discardableResult
+  public func sweep() async throws(Error) -> SweepReport {
+    try await operation("sweep") { () async throws(Error) -> SweepReport in
+      try await Sweeper.sweep(store, pause: nil)
+    }
+  }
 }

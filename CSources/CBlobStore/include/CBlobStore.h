@@ -373,6 +373,21 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
 /* Unlinks files whose removal was committed, at most `limit`; *more when some are left. Blocks. */
 bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
 
+/* ---- Sweeping ---------------------------------------------------------------------------------------------- */
+
+/* One process sweeps at a time: BCS_BUSY when another does. Each call below is one short step; all block. */
+bcs_status bcs_sweep_begin(bcs_store *store);
+void bcs_sweep_end(bcs_store *store);
+/* Removes entries that are gone at now_ms (see bcs_gone_ms, and the limit in age), 256 at most, going on from *line
+ * (0: the start); *done at the end of the table. Pinned entries stay. */
+bcs_status bcs_sweep_expired(bcs_store *store, uint32_t *line, int64_t now_ms, uint64_t *removed, bool *done);
+/* Unlinks blob files of one of the 256 folders that no entry uses and that are older than a minute. */
+bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed);
+/* Removes what owners that are gone left in staging. */
+bcs_status bcs_sweep_staging(bcs_store *store, uint64_t *removed);
+/* Unlinks the oldest files of quarantine until the rest takes no more than `bytes` on the disk. */
+bcs_status bcs_sweep_quarantine(bcs_store *store, uint64_t bytes, uint64_t *removed);
+
 /* ---- Listing and checking ----------------------------------------------------------------------------------- */
 
 /* One page in the order of key hashes, one short read transaction: entries after `*cursor` (all zero: from the
@@ -393,6 +408,10 @@ typedef struct bcs_page_damage {
  * bytes. BCS_OK with *out, or why the file could not be read. */
 bcs_status bcs_check_file(const char *data_file, bool all, bcs_page_damage *out);
 
+/* The same for entries that have a tag. */
+bcs_status bcs_list_tagged(bcs_store *store, const void *tag, size_t tag_count, uint8_t cursor[BCS_HASH_SIZE],
+                           size_t limit, bcs_found found, void *context, bool *done);
+
 typedef struct bcs_check_report {
   bcs_page_damage damage;                          /* found: nothing else was looked at, unless set aside */
   bool in_use;                                     /* so it was not set aside: others have the directory open */
@@ -401,7 +420,7 @@ typedef struct bcs_check_report {
   uint64_t missing_files;                          /* rows without a file, or with one of another size */
   uint64_t foreign_names;                          /* names in our folders that are not ours; never touched */
   uint64_t dead_staging;                           /* staging files of owners that are gone */
-  uint64_t wrong_totals, wrong_uses, wrong_slots, wrong_digests; /* rows that disagree with a recount */
+  uint64_t wrong_totals, wrong_uses, wrong_slots, wrong_digests, wrong_tags; /* rows that disagree with a recount */
 } bcs_check_report;
 
 /* The pages of the index, as of one snapshot, beside readers and writers: before anything walks them. With `repair` a
@@ -421,6 +440,10 @@ typedef struct bcs_counters {
   uint64_t entries;          /* whole directory */
   uint64_t inline_bytes;     /* bodies in the index */
   uint64_t blob_files, blob_bytes, blob_allocated;
+  uint64_t pinned_entries, pinned_bytes;
+  uint64_t used_bytes;       /* what the limit in bytes is compared with */
+  uint64_t evictions;        /* all processes, since the slot table was made */
+  int64_t eviction_age_ms;   /* moving average: since their last read */
   uint64_t index_allocated;  /* data.mdb by blocks */
   uint64_t index_free;       /* of it, free pages that are reused first */
   uint64_t staging_allocated, quarantine_allocated, slots_allocated;

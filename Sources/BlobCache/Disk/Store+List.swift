@@ -22,26 +22,52 @@ extension Store {
   /// One page, in one short read transaction, on the BlockingPool. It may be empty without being
   /// the last.
   func list(
-    _ cursor: ListCursor, prefix: [UInt8]
+    _ cursor: ListCursor, prefix: [UInt8], tag: [UInt8]? = nil
   ) async throws(BlobCache.Error) -> ListPage {
     try await BlockingPool.shared.attempt { [self] () throws(BlobCache.Error) -> ListPage in
-      try page(cursor, prefix: prefix)
+      guard let tag else { return try page(cursor, prefix: prefix) }
+      var page = try page(cursor, tag: tag)
+      page.entries.removeAll { !$0.key.bytes.starts(with: prefix) }
+      return page
+    }
+  }
+
+  /// Blocks.
+  private func page(_ cursor: ListCursor, tag: [UInt8]) throws(BlobCache.Error) -> ListPage {
+    try unsafe page(cursor) { store, position, listed, done in
+      unsafe tag.withUnsafeBytes { tag in
+        unsafe bcs_list_tagged(
+          store, tag.baseAddress, tag.count, position, Self.pageSize, keepListed, listed, &done)
+      }
     }
   }
 
   /// Blocks.
   func page(_ cursor: ListCursor, prefix: [UInt8]) throws(BlobCache.Error) -> ListPage {
+    try unsafe page(cursor) { store, position, listed, done in
+      unsafe prefix.withUnsafeBytes { prefix in
+        unsafe bcs_list(
+          store, position, prefix.baseAddress, prefix.count, Self.pageSize, keepListed, listed,
+          &done)
+      }
+    }
+  }
+
+  private func page(
+    _ cursor: ListCursor,
+    _ read: (
+      OpaquePointer, UnsafeMutablePointer<UInt8>, UnsafeMutablePointer<Listed>, inout Bool
+    ) -> bcs_status
+  ) throws(BlobCache.Error) -> ListPage {
     var listed = Listed(now: now)
     var position = cursor.hash
     var done = false
     let status = try unsafe handle.use("entries") { store throws(BlobCache.Error) in
-      unsafe prefix.withUnsafeBytes { prefix in
-        unsafe withUnsafeMutablePointer(to: &position) { position in
-          unsafe withUnsafeMutablePointer(to: &listed) { listed in
-            unsafe bcs_list(
-              store, UnsafeMutableRawPointer(position).assumingMemoryBound(to: UInt8.self),
-              prefix.baseAddress, prefix.count, Self.pageSize, keepListed, listed, &done)
-          }
+      unsafe withUnsafeMutablePointer(to: &position) { position in
+        unsafe withUnsafeMutablePointer(to: &listed) { listed in
+          unsafe read(
+            store, UnsafeMutableRawPointer(position).assumingMemoryBound(to: UInt8.self), listed,
+            &done)
         }
       }
     }

@@ -307,36 +307,6 @@ extension Store {
     _ = try write.outcome("removeAll")
   }
 
-  /// Removes what is there under a prefix, in batches: entries that are stored while it runs may
-  /// stay.
-  func removeAll(withPrefix prefix: BlobCache.Key) async throws(BlobCache.Error) -> Int {
-    let start = prefix.bytes
-    await flights.detachAll { key in
-      unsafe key.withUnsafeBytes { unsafe $0.starts(with: start) }
-    }
-    var removed = 0
-    var cursor: ListCursor? = ListCursor()
-    while let from = cursor {
-      let page = try await list(from, prefix: start)
-      cursor = page.next
-      var writes: [PreparedWrite] = []
-      for entry in page.entries {
-        // By generation, so that an entry stored since it was listed stays.
-        let write = try unsafe PreparedWrite.make(handle, "remove") { store, out in
-          unsafe entry.keyHash.withBytes {
-            unsafe bcs_write_remove_if(store, $0, entry.generation, &out)
-          }
-        }
-        if let write { writes.append(write) }
-      }
-      if writes.isEmpty { continue }
-      try await queue.commit(writes, inPlace: false)
-      for write in writes where try write.outcome("remove") == BCS_OK { removed += 1 }
-    }
-    counters.removals.add(removed)
-    return removed
-  }
-
   /// Gives an entry a new lifetime and, unless nil, new attributes; the bytes stay.
   ///
   /// - Parameter generation: renews only the entry that still has it; 0: whatever is there.

@@ -25,6 +25,7 @@ final class Store: Sendable {
   let queue: WriteQueue
   /// The writer: a serial queue, which gets a thread of its own.
   let thread: DispatchQueue
+  let sweeper = Sweeper()
   /// Left when everything is released.
   let ended = DispatchGroup()
 
@@ -46,6 +47,9 @@ final class Store: Sendable {
     thread = DispatchQueue(label: "blobcache.writer")
     queue = WriteQueue(handle: handle, thread: thread) { listeners.emit(.backgroundError($0)) }
     ended.enter()
+    if let interval = configuration.sweepInterval, !configuration.readOnly {
+      sweeper.start(self, every: interval)
+    }
   }
 
   /// Milliseconds since 1970.
@@ -84,6 +88,7 @@ final class Store: Sendable {
 
   /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.
   func shutDown() {
+    sweeper.stop()
     handle.stages.freeAll()
     if !isTemporary && !isReadOnly {
       // A clean close leaves no files to unlink behind; bounded, since after a `removeAll` of a

@@ -15,6 +15,11 @@ extension BlobCache {
     /// free. See ``Limits``.
     public var limits: Limits?
 
+    /// How often expired entries and debris are removed in the background, give or take a quarter;
+    /// nil: only by ``BlobCache/sweep()``. One process of a directory does it at a time, in short
+    /// steps. Default: a minute. The first opener's holds.
+    public var sweepInterval: Duration? = .seconds(60)
+
     /// The lifetime of entries that are stored without one. Default: `.forever`.
     public var defaultLifetime: Lifetime = .forever
 

@@ -12,6 +12,8 @@ extension BlobCache {
     public var duration: Duration?
     /// How many bytes it concerns, where that is known.
     public var size: Int?
+    /// What a sweep removed.
+    public var swept: SweepReport?
     /// Why, for failures.
     public var error: (any Swift.Error)?
 
@@ -44,6 +46,8 @@ extension BlobCache {
       public static let damaged = Kind(rawValue: "damaged")
       /// A lookup could not read (no descriptors, an I/O error) and was a miss; the entry stays.
       public static let lookupFailed = Kind(rawValue: "lookupFailed")
+      /// A sweep removed something; `swept` says what.
+      public static let swept = Kind(rawValue: "swept")
       /// Work in the background failed.
       public static let backgroundError = Kind(rawValue: "backgroundError")
     }
@@ -73,6 +77,12 @@ extension BlobCache.Event {
     Self(.lookupFailed, key: key, error: error)
   }
 
+  static func swept(_ report: BlobCache.SweepReport) -> Self {
+    var event = Self(.swept)
+    event.swept = report
+    return event
+  }
+
   static func backgroundError(_ error: any Swift.Error) -> Self {
     Self(.backgroundError, error: error)
   }
@@ -85,6 +95,11 @@ extension BlobCache.Event: CustomStringConvertible {
     if let key { text += " \(key.summary)" }
     if let size { text += ", \(size) bytes" }
     if let duration { text += ", \(duration)" }
+    if let swept {
+      text +=
+        ", \(swept.expired) expired, \(swept.unreferencedFiles) unreferenced,"
+        + " \(swept.deadStagingFiles) staged, \(swept.quarantinedFiles) quarantined"
+    }
     if let error { text += ": \(error)" }
     return text
   }

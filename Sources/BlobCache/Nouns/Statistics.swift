@@ -13,6 +13,18 @@ extension BlobCache {
     /// What their files take on the disk, in bytes.
     public var blobAllocatedBytes = 0
 
+    /// Entries that are pinned.
+    public var pinnedEntries = 0
+    /// What they take of the limit, in bytes.
+    public var pinnedBytes = 0
+    /// Bytes that count towards the limit: blob files, index pages in use, staging, quarantine and
+    /// the slot table, as far as was told at the last commit.
+    public var usedBytes = 0
+    /// Entries that made room for others, by all processes since the slot table was made.
+    public var evictions = 0
+    /// How long entries had not been read when they were evicted: a moving average.
+    public var evictionAge = Duration.zero
+
     /// Lookups of this process that found a fresh entry, in memory or on the disk.
     public var hits = 0
     /// Of these, the lookups that were answered from memory.
