@@ -231,8 +231,8 @@ static int replace(bcsi_batch *b, const bcs_write *write, const bcsi_record *old
 
 /* What is larger than the limit, or than what pins leave of it, would only push everything else out and go itself. */
 static bcs_status check_limit(bcsi_batch *b, const bcs_record *record) {
-  uint64_t bytes = bcsi_entry_bytes(record), limit = b->limits.bytes;
-  if (limit == 0) return BCS_OK;
+  if (b->limits.bytes == 0) return BCS_OK;
+  uint64_t bytes = bcsi_entry_bytes(record), limit = bcsi_limit_room(b->store, b->limits.bytes);
   if (bytes > limit) return bcsi_fail(BCS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
   if (bytes + b->totals.pinned_bytes > limit)
     return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
@@ -404,8 +404,9 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
     head.written_ms = old.view.written_ms;
     head.stale_ms = old.view.stale_ms;
     head.pinned = write->pin;
-    uint64_t limit = bcsi_limits(b->store).bytes, pinned = b->totals.pinned_bytes + bcsi_entry_bytes(&head);
-    if (write->pin && !old.view.pinned && limit > 0 && pinned > limit) {
+    uint64_t limit = b->limits.bytes, pinned = b->totals.pinned_bytes + bcsi_entry_bytes(&head);
+    /* An eighth is left for what is not pinned, and for pages that pinned records do not fill. */
+    if (write->pin && !old.view.pinned && limit > 0 && pinned > bcsi_limit_room(b->store, limit) / 8 * 7) {
       free(made);
       return fail_write(write, bcsi_fail(BCS_PINS_TOO_LARGE, 0, "pin", b->store->info.path, NULL));
     }

@@ -204,6 +204,8 @@ bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *tx
 
 /* ---- limits.c */
 bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
+int64_t bcsi_limit_age_ms(bcs_store *store);
+uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for entries */
 bcs_limits bcsi_limits_default(bcs_store *store);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
 int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);

@@ -102,3 +102,9 @@ uint64_t bcsi_used_bytes(bcs_store *store, const bcsi_totals *totals, uint64_t i
   return totals->blob_allocated + totals->quarantine_allocated + index_live + bcsi_slots_staging(store) +
          bcsi_slots_file_size(store);
 }
+
+/* The table and the index's first pages are there whatever is stored. */
+uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes) {
+  uint64_t fixed = bcsi_slots_file_size(store) + 128 * 1024;
+  return bytes > fixed ? bytes - fixed : 0;
+}

@@ -57,11 +57,12 @@ struct head {
   uint32_t version, line_size;
   uint8_t store_id[16]; /* the same as in the index: a table of another cache is not taken for ours */
   char boot_id[BCSI_BOOT_ID_SIZE];
-  _Atomic uint64_t allocated;
+  /* Read by every hit, and so apart from what every commit writes. */
+  _Alignas(64) _Atomic uint64_t allocated;
   _Atomic uint64_t epoch; /* odd while everything is being removed; for memory tiers, see memory.c */
-  _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
-  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
   _Atomic uint64_t limit_bytes, limit_entries, limit_age, limit_free; /* see limits.c; 0: none */
+  _Alignas(64) _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
+  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
   _Atomic uint64_t staging; /* bytes being staged, by all processes; the sweep takes off what the dead left */
   _Atomic uint64_t evictions;
   _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
@@ -368,6 +369,8 @@ bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t no
   *access = ours ? access_ms(word) : item->written_ms;
   *hits = ours ? access_hits(word) : 0;
   if (bcsi_is_expired(&item->lifetime, item->written_ms, *access, now_ms)) return false;
+  int64_t oldest = (int64_t)load(&head_of(store)->limit_age);
+  if (oldest > 0 && now_ms - item->written_ms >= oldest) return false;
   touch_line(line, item->generation, now_ms);
   return true;
 }
@@ -441,6 +444,8 @@ void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
   totals->pinned_entries = load(&head->pinned_entries);
   totals->pinned_bytes = load(&head->pinned_bytes);
 }
+
+int64_t bcsi_limit_age_ms(bcs_store *store) { return store->slots.map ? (int64_t)load(&head_of(store)->limit_age) : 0; }
 
 bcs_limits bcsi_limits(bcs_store *store) {
   bcs_limits limits = {0};

@@ -74,27 +74,31 @@ done:
   return status;
 }
 
+static bcs_status check_size(bcs_stage *stage, uint64_t size) {
+  uint64_t limit = bcsi_limits(stage->store).bytes;
+  if (limit == 0 || size <= bcsi_limit_room(stage->store, limit)) return BCS_OK;
+  char cause[160];
+  snprintf(cause, sizeof cause, "the body has %" PRIu64 " bytes or more, the limit is %" PRIu64, size, limit);
+  return bcsi_fail(BCS_TOO_LARGE, 0, "stage", stage->store->info.path, cause);
+}
+
+bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) { return check_size(stage, size); }
+
 /* What is staged counts towards the limit as it grows; entries make room for it. */
 static bcs_status count_staged(bcs_stage *stage, size_t count) {
   enum { BLOCK = 4096 };
   bcs_store *store = stage->store;
   uint64_t limit = bcsi_limits(store).bytes, size = (stage->size + count + BLOCK - 1) / BLOCK * BLOCK;
-  if (limit > 0 && size > limit) {
-    char cause[160];
-    snprintf(cause, sizeof cause, "the body has more than the limit of %" PRIu64 " bytes", limit);
-    return bcsi_fail(BCS_TOO_LARGE, 0, "stage", store->info.path, cause);
-  }
-  if (size <= stage->counted) return BCS_OK;
-  uint64_t staged = bcsi_slots_staged(store, (int64_t)(size - stage->counted));
+  bcs_status status = check_size(stage, stage->size + count);
+  if (status != BCS_OK || size <= stage->counted) return status;
+  (void)bcsi_slots_staged(store, (int64_t)(size - stage->counted));
   stage->counted = size;
-  if (limit == 0) return BCS_OK;
   bcsi_totals totals;
   bcsi_slots_totals(store, &totals);
-  if (bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated <= limit || staged == 0)
+  if (limit == 0 || bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated <= limit)
     return BCS_OK;
   uint64_t evicted = 0;
   bool more = true;
-  bcs_status status = BCS_OK;
   for (int i = 0; i < 64 && more && status == BCS_OK; i++) status = bcs_trim(store, NULL, 0, &evicted, &more);
   for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
   return status;
@@ -159,6 +163,7 @@ bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
   else if (!S_ISREG(st.st_mode))
     status = bcsi_fail(BCS_SOURCE_KIND, 0, "open", path,
                        S_ISDIR(st.st_mode) ? "it is a folder" : "it is a device or a pipe");
+  if (status == BCS_OK) status = check_size(stage, (uint64_t)st.st_size);
   if (status != BCS_OK) goto done;
   if (stage->size == 0 && ioctl(stage->fd, FICLONE, fd) == 0) {
     /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. */

@@ -95,7 +95,8 @@ extension BlobCache {
     }
     try key.checkLength("store")
 
-    var body = Body(staged: StagedBody(store: store, fallsBackToMemory: false))
+    var body = Body(
+      staged: StagedBody(store: store, fallsBackToMemory: false, expectedSize: size))
     do {
       try await write(&body)
       let staged = body.staged

@@ -304,6 +304,8 @@ typedef struct bcs_stage bcs_stage;
 /* An O_EXCL file in staging/, hashed as it is written. Finish gives digest and size and (durable) fsyncs. Released by
  * bcs_stage_free, which unlinks what was not published. */
 bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out);
+/* How large the body will be, where that is known: BCS_TOO_LARGE now, and not when entries have made room for half. */
+bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size);
 bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count);
 /* The two halves of it, which two threads may do at one time, each in the order of the bytes: hashing takes three times
  * as long as writing into the page cache. */

@@ -19,14 +19,17 @@ final class StagedBody: @unchecked Sendable {
 
   private let store: Store
   private let fallsBackToMemory: Bool
+  /// How many bytes it will have, where that is known.
+  private let expectedSize: Int?
   private var buffer: [UInt8] = []
   private var writer: StageWriter?
   /// Why the body is in memory although it is large.
   private var stagingFailure: BlobCache.Error?
   private var finished: (digest: BlobCache.Digest, size: Int)?
 
-  init(store: Store, fallsBackToMemory: Bool) {
+  init(store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil) {
     self.store = store
+    self.expectedSize = expectedSize
     self.fallsBackToMemory = fallsBackToMemory
   }
 
@@ -76,8 +79,11 @@ final class StagedBody: @unchecked Sendable {
     guard writer == nil else { return }
     let handle = store.handle
     do throws(BlobCache.Error) {
+      let expectedSize = expectedSize
       let stage = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Stage in
-        try Stage.begin(handle)
+        let stage = try Stage.begin(handle)
+        if let expectedSize { try stage.expect(expectedSize) }
+        return stage
       }
       writer = StageWriter(stage)
     } catch {

@@ -184,6 +184,7 @@ extension Store {
     _ bytes: some Collection<UInt8>, _ spec: EntrySpec
   ) throws(BlobCache.Error) -> PreparedWrite {
     let stage = try Stage.begin(handle)
+    try stage.expect(bytes.count)
     func write(_ buffer: UnsafeBufferPointer<UInt8>) -> Result<Void, BlobCache.Error> {
       Result { () throws(BlobCache.Error) -> Void in
         try unsafe stage.write(UnsafeRawBufferPointer(buffer))
