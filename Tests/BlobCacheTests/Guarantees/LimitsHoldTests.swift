@@ -44,6 +44,22 @@ struct LimitsHoldTests {
     try await cache.close()
     #expect(try await structureOf(folder.path) == "ok")
   }
+
+  @Test func usedBytesAreWhatALimitInBytesCounts() async throws {
+    let cache = try open(BlobCache.Limits.none)
+    for i in 0..<32 {
+      try await cache.store(seededBytes(count: 100_000, seed: UInt64(i)), for: "key \(i)")
+    }
+    let full = cache.statistics.usedBytes
+    #expect(full >= 32 * 100_000)
+    #expect(try await cache.trim(to: .bytes(full)) == 0)
+    let evicted = try await cache.trim(to: .bytes(full - 500_000))
+    #expect((1...6).contains(evicted))
+    #expect(cache.statistics.usedBytes <= full - 500_000)
+    try await cache.removeAll()
+    #expect(cache.statistics.usedBytes < full - 32 * 100_000)
+    try await cache.close()
+  }
 }
 
 /// What `du` counts.
