@@ -3,7 +3,7 @@ import Foundation
 /// Hit ratios: replays traces through the store and through the policies of the literature at the same capacity.
 enum Replay {
   static let quickRequests = 20_000
-  static let kinds = Kind.policies
+  static let kinds = Kind.policies + [.store]
 
   @concurrent
   static func run(_ options: Options) async throws -> Bool {

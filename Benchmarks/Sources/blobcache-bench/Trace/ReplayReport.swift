@@ -52,10 +52,20 @@ struct ReplayReport {
     return String(decoding: try encoder.encode(line), as: UTF8.self)
   }
 
+  /// A line each, and where the store took part, how far it is above or below the best of those it is measured by.
   private func lines(_ ratio: KeyPath<Outcome, Double>) -> [String] {
-    rows.map { row in
+    var lines = rows.map { row in
       line("  \(row.name)", row.outcomes.map { percent($0[keyPath: ratio]) })
     }
+    if let ours = rows.first(where: { $0.name == "BlobCache" }) {
+      let rivals = rows.filter { ["LRU", "SIEVE", "S3-FIFO"].contains($0.name) }
+      let gaps = percents.indices.map { i in
+        let best = rivals.map { $0.outcomes[i][keyPath: ratio] }.max() ?? 0
+        return String(format: "%+.2f", (ours.outcomes[i][keyPath: ratio] - best) * 100)
+      }
+      lines.append(line("  less the best, W-TinyLFU aside", gaps))
+    }
+    return lines
   }
 
   private func line(_ name: String, _ cells: [String]) -> String {
