@@ -337,8 +337,7 @@ static int apply_remove(bcsi_batch *b, bcs_write *write) {
   bool stays = write->kind != BCSI_REMOVE && old.view.generation != write->generation;
   if (write->kind == BCSI_REMOVE_GONE && !stays) { /* the line rounds, and may be late */
     bcsi_slots_read_access(b->store, &old.view);
-    bool aged = b->limits.age_ms > 0 && write->now_ms - old.view.written_ms >= b->limits.age_ms;
-    stays = old.view.pinned || (!aged && write->now_ms < bcs_gone_ms(&old.view));
+    stays = old.view.pinned || write->now_ms < bcs_gone_ms(&old.view);
   }
   if (stays) {
     write->result = BCS_STALE_WRITE;

@@ -167,6 +167,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   *lmdb = 0;
   b->cleared = b->strays = false;
   b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
+  b->is_over = false;
   b->published_staged = 0;
   b->writes = writes;
   memset(b->folders, 0, sizeof b->folders);
@@ -229,8 +230,9 @@ static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count)
   return bcsi_slots_now(store, now);
 }
 
+/* *over: it does not keep to its limits yet, and more can be evicted. */
 static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, const bcs_limits *limits,
-                                uint64_t *evicted) {
+                                uint64_t *evicted, bool *over) {
   enum { EVICTED_MOST = 256 }; /* beside the batch's own number: a bound on how long others wait */
   size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
   bcsi_batch b = {.store = store, .evicted_capacity = most};
@@ -241,7 +243,8 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   b.freed = malloc((count + most + 1) * sizeof *b.freed);
   b.evicted = malloc((most + 1) * sizeof *b.evicted);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines || !b.freed || !b.evicted) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
+  if (!b.published || !b.lines || !b.freed || !b.evicted)
+    status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
@@ -278,10 +281,21 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   free(b.freed);
   free(b.evicted);
   if (evicted && status == BCS_OK) *evicted += b.evicted_count;
+  *over = status == BCS_OK && b.is_over && (b.evicted_count > 0 || count > 0);
   return status;
 }
 
-/* As long as a step finds something to evict or to unlink, there may be more. */
+static uint64_t stricter(uint64_t a, uint64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
+
+static bcs_limits stricter_of(const bcs_limits *a, const bcs_limits *b) {
+  return (bcs_limits){
+      .bytes = stricter(a->bytes, b->bytes),
+      .entries = stricter(a->entries, b->entries),
+      .age_ms = (int64_t)stricter((uint64_t)a->age_ms, (uint64_t)b->age_ms),
+      .minimum_free = a->minimum_free > b->minimum_free ? a->minimum_free : b->minimum_free,
+  };
+}
+
 bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more) {
   *more = false;
   bcs_status status = bcsi_call_enter(store);
@@ -289,11 +303,10 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
   status = store->options.read_only ? bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL)
                                     : bcsi_writer_lock(store, false);
   if (status == BCS_OK) {
-    uint64_t before = *evicted;
     bcs_limits own = bcsi_limits(store);
+    if (limits) own = stricter_of(&own, limits);
     (void)bcsi_slots_now(store, now_ms);
-    status = commit_locked(store, NULL, 0, limits ? limits : &own, evicted);
-    *more = status == BCS_OK && *evicted > before;
+    status = commit_locked(store, NULL, 0, &own, evicted, more);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);
@@ -306,8 +319,15 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
     status = bcsi_check_place(store);
     if (status == BCS_OK) status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
-      status = commit_locked(store, writes, count, NULL, NULL);
+      bool over;
+      status = commit_locked(store, writes, count, NULL, NULL, &over);
       bcsi_writer_unlock(store);
+      /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
+       * keeps them from it is told to the next one. */
+      for (bool more = status == BCS_OK && over; more;) {
+        uint64_t evicted = 0;
+        if (bcs_trim(store, NULL, 0, &evicted, &more) != BCS_OK) break;
+      }
       bcsi_call_leave(store);
       return status;
     }

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/statvfs.h>
 
 /* Neighbouring lines cost a quarter of the cache misses, and are as random: lines are handed out in no order of use. */
 enum { SAMPLE = 32, RUN = 8, LOOKS = 16 * SAMPLE, HITS_COUNTED = 16 };
@@ -82,11 +81,9 @@ typedef struct rule {
 
 static void judge(const bcsi_batch *b, const rule *r, candidate *c) {
   const bcs_record *record = &c->record;
-  int64_t old = b->limits.age_ms;
-  bool aged = old > 0 && b->now_ms - record->written_ms >= old;
-  c->rank = aged || b->now_ms >= bcs_gone_ms(record)  ? RANK_GONE
-            : bcs_is_expired(record, b->now_ms)       ? RANK_EXPIRED
-                                                      : RANK_FRESH;
+  c->rank = b->now_ms >= bcs_gone_ms(record)   ? RANK_GONE
+            : bcs_is_expired(record, b->now_ms) ? RANK_EXPIRED
+                                                : RANK_FRESH;
   double age = record->access_ms < b->now_ms ? (double)(b->now_ms - record->access_ms) : 0;
   double hits = record->hits < HITS_COUNTED ? record->hits : HITS_COUNTED;
   double bytes = r->over == TOO_MANY ? 1 : (double)bcsi_entry_bytes(record);
@@ -144,15 +141,9 @@ static int evict_one(bcsi_batch *b, const candidate *c, bool *evicted) {
   return 0;
 }
 
-static bool disk_lacks(const bcsi_batch *b, uint64_t expected) {
-  struct statvfs fs;
-  return b->limits.minimum_free > 0 && fstatvfs(b->store->root_fd, &fs) == 0 &&
-         (uint64_t)fs.f_bavail * fs.f_frsize + expected < b->limits.minimum_free;
-}
-
 bool bcsi_wants_trash_gone(const bcsi_batch *b) {
   uint64_t used = bcsi_used_bytes(b->store, &b->totals, bcsi_slots_live(b->store)) + b->totals.trash_allocated;
-  return (b->limits.bytes > 0 && used > b->limits.bytes) || disk_lacks(b, 0);
+  return (b->limits.bytes > 0 && used > b->limits.bytes) || bcsi_disk_lacks(b->store, b->limits.minimum_free, 0);
 }
 
 /* What is in the trash is as good as gone: the next batch unlinks it. */
@@ -162,7 +153,7 @@ static excess look_at_limits(bcsi_batch *b) {
   if (limits->bytes > 0 && bcsi_used_bytes(b->store, &b->totals, bcsi_index_live(b->store, b->txn)) >
                                limits->bytes + b->published_staged)
     return TOO_LARGE;
-  return disk_lacks(b, b->totals.trash_allocated) ? DISK_FULL : WITHIN;
+  return bcsi_disk_lacks(b->store, limits->minimum_free, b->totals.trash_allocated) ? DISK_FULL : WITHIN;
 }
 
 int bcsi_evict(bcsi_batch *b) {
@@ -182,6 +173,7 @@ int bcsi_evict(bcsi_batch *b) {
     add_lines(&own, b);
   }
   free(own.cells);
+  b->is_over = rc == 0 && look_at_limits(b) != WITHIN;
   return rc;
 }
 

@@ -87,6 +87,7 @@ void bcsi_record_encode_head(uint8_t *out, const bcs_record *record);
 bcs_status bcsi_record_seal(uint8_t *record, size_t variable_count); /* key, attributes, tags */
 bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out); /* bounds and values, not the seal */
 bool bcsi_record_sealed(const bcsi_record *record);
+void bcsi_record_limit_age(bcs_record *record, int64_t age_ms);
 bcs_status bcsi_record_set_pinned(uint8_t *record, size_t count, bool pinned);
 /* bcs_is_expired, of the four values that it looks at. */
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
@@ -206,7 +207,8 @@ bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *tx
 bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
 int64_t bcsi_limit_age_ms(bcs_store *store);
 uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for entries */
-bcs_limits bcsi_limits_default(bcs_store *store);
+bcs_limits bcsi_limits_default(void);
+bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
 int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);
 uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn);
@@ -324,6 +326,7 @@ typedef struct bcsi_batch {
   int64_t now_ms;
   struct bcsi_evicted *evicted;
   size_t evicted_count, evicted_capacity;
+  bool is_over;                 /* it does not keep to them, all the same */
 } bcsi_batch;
 
 /* An entry that made room: its line goes odd and empty with the commit. */
@@ -394,6 +397,7 @@ struct bcs_store {
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */
+  _Atomic bool new_index;   /* the same of one that was not there, or empty */
   unsigned stripe_base;
   uint64_t fork_epoch;
   bcsi_memory *memory;      /* NULL: none */

@@ -24,15 +24,18 @@ int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits) {
 }
 
 /* So that a cache that nobody bounded does not fill the machine's disk. */
-bcs_limits bcsi_limits_default(bcs_store *store) {
-  static const uint64_t largest = UINT64_C(1) << 30;
-  bcs_limits limits = {0};
+bcs_limits bcsi_limits_default(void) { return (bcs_limits){.minimum_free = BCS_FREE_BY_SIZE}; }
+
+/* Whether less of the file system is free than is to stay free, when `expected` of them are about to be. */
+bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected) {
+  static const uint64_t most = UINT64_C(1) << 30;
   struct statvfs fs;
-  if (fstatvfs(store->root_fd, &fs) == 0) {
-    uint64_t twentieth = (uint64_t)fs.f_blocks * fs.f_frsize / 20;
-    limits.minimum_free = twentieth < largest ? twentieth : largest;
+  if (minimum == 0 || fstatvfs(store->root_fd, &fs) != 0) return false;
+  if (minimum == BCS_FREE_BY_SIZE) {
+    minimum = (uint64_t)fs.f_blocks * fs.f_frsize / 20; /* 5 % */
+    if (minimum > most) minimum = most;
   }
-  return limits;
+  return (uint64_t)fs.f_bavail * fs.f_frsize + expected < minimum;
 }
 
 bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out) {

@@ -384,7 +384,7 @@ static int make_way(bcsi_memory *m, set *full) {
 bool bcs_memory_wants(bcs_store *store, const bcs_record *record, const bcs_body *body) {
   bcsi_memory *m = store->memory;
   if (!m || body->mapped || ((record->generation | record->epoch) & 1) != 0 || record->key_count > BCS_KEY_MAX) return false;
-  uint64_t cost = record->size + record->key_count + record->attributes_count + OVERHEAD;
+  uint64_t cost = record->size + record->key_count + record->attributes_count + record->tags_count + OVERHEAD;
   if (cost > m->largest) return false;
   if (record->hits > 0) return true;
   return !is_over(m, atomic_load_explicit(&m->bytes, memory_order_relaxed) + cost,

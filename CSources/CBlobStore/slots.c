@@ -393,8 +393,11 @@ void bcsi_slots_expect(bcs_store *store, uint32_t line) {
     __builtin_prefetch(line_at(store, line), 1);
 }
 
+/* What the table adds to a record: when it was last read, how often, and how old it may become. */
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
-  if (!store->slots.map || !bcsi_slots_has(store, record->slot)) return;
+  if (!store->slots.map) return;
+  bcsi_record_limit_age(record, bcsi_limit_age_ms(store));
+  if (!bcsi_slots_has(store, record->slot)) return;
   uint64_t word = load(&line_at(store, record->slot)->access);
   if (word >> TAG_SHIFT != tag_of(record->generation)) return;
   record->access_ms = access_ms(word);
@@ -550,6 +553,7 @@ bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
   out->stale_ms = stale == STALE_MAX ? INT64_MAX : (int64_t)stale * 1000;
   out->access_ms = access_ms(word);
   out->hits = access_hits(word);
+  bcsi_record_limit_age(out, bcsi_limit_age_ms(store));
   return true;
 }
 

@@ -9,16 +9,17 @@ extension BlobCache {
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Returns: the entry as it was stored.
   /// - Throws: ``Error`` with the path and the cause; what was there before is still there.
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes)
+      let spec = try spec(key, lifetime, attributes, tags)
       return try await store.store(bytes, spec: spec, expecting: digest)
     }
   }
@@ -40,6 +41,7 @@ extension BlobCache {
   ///   - mode: whether the file stays. Default: it does.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
   ///   in any case. With `.moving`, an error whose operation is `unlink` says that the bytes are
@@ -47,11 +49,11 @@ extension BlobCache {
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes)
+      let spec = try spec(key, lifetime, attributes, tags)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
       guard mode.removesSource else { return entry }
       do throws(Error) {
@@ -77,19 +79,20 @@ extension BlobCache {
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
   ///   - write: writes the bytes; runs where the caller runs.
   /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
   @discardableResult
   public func store(
-    for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:],
+    for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:], tags: [String] = [],
     expecting digest: Digest? = nil, expectingSize size: Int? = nil,
     body write: (inout Body) async throws -> Void
   ) async throws -> Entry {
     // Known before the first byte is asked for.
     try checkOpen("store")
-    let spec = try spec(key, lifetime, attributes)
+    let spec = try spec(key, lifetime, attributes, tags)
     if isReadOnly {
       throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
     }
@@ -103,8 +106,8 @@ extension BlobCache {
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
         return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes
-        )
+          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime,
+          attributes: attributes, tags: tags)
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -125,12 +128,15 @@ extension BlobCache {
     public var lifetime: Lifetime?
     /// Kept with the entry, 64 KiB at most.
     public var attributes: Attributes
+    /// Names by which it can be removed together with others; 64 KiB at most.
+    public var tags: [String]
 
     /// An item for ``BlobCache/storeAll(_:)``.
     public init(
       key: Key, bytes: some Collection<UInt8>, lifetime: Lifetime? = nil,
-      attributes: Attributes = [:]
+      attributes: Attributes = [:], tags: [String] = []
     ) {
+      self.tags = tags
       self.key = key
       self.bytes = (bytes as? [UInt8]) ?? [UInt8](bytes)
       self.lifetime = lifetime
@@ -152,11 +158,11 @@ extension BlobCache {
   }
 
   private func spec(
-    _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
+    _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes, _ tags: [String]
   ) throws(Error) -> EntrySpec {
     try EntrySpec(
       key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes,
-      now: store.now)
+      tags: tags, now: store.now)
   }
 
   static let readOnlyAdvice =

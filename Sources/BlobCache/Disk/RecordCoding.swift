@@ -176,23 +176,27 @@ extension BlobCache.Entry {
       key: unsafe BlobCache.Key([UInt8](key)), digest: digest,
       size: Int(clamping: unsafe copy.size), lifetime: unsafe copy.lifetime,
       written: unsafe copy.written_ms, access: unsafe copy.access_ms,
+      oldest: unsafe copy.oldest_ms,
       hits: Int(unsafe copy.hits), expired: expired,
       attributes: unsafe BlobCache.Attributes(decoding: attributes),
-      isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
+      tags: unsafe TagCoding.decode(
+        UnsafeBufferPointer(start: record.tags, count: record.tags_count)),
+      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
   }
 
   init(
     key: BlobCache.Key, digest: BlobCache.Digest, size: Int, lifetime: bcs_lifetime,
-    written: Int64, access: Int64, hits: Int, expired: Bool, attributes: BlobCache.Attributes,
-    isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
+    written: Int64, access: Int64, oldest: Int64, hits: Int, expired: Bool, attributes: BlobCache.Attributes,
+    tags: [String], isPinned: Bool, isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
   ) {
     self.init(
       key: key, digest: digest, size: size,
       lifetime: BlobCache.Lifetime(lifetime, written: written),
       storedAt: Date(millisecondsSince1970: written),
-      expiresAt: lifetime.expiry(access: access).map(Date.init(millisecondsSince1970:)),
+      expiresAt: [lifetime.expiry(access: access), oldest > 0 ? oldest : nil].compactMap(\.self)
+        .min().map(Date.init(millisecondsSince1970:)),
       lastAccess: hits == 0 ? nil : Date(millisecondsSince1970: access), hits: hits,
-      isExpired: expired, attributes: attributes, location: isFile ? .file : .index,
+      isExpired: expired, attributes: attributes, tags: tags, isPinned: isPinned, location: isFile ? .file : .index,
       generation: generation, keyHash: keyHash)
   }
 }

@@ -174,10 +174,11 @@ final class StagedBody: @unchecked Sendable {
 
   /// Stores the finished body; returns when every process sees it.
   func commitEntry(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
+    tags: [String]
   ) async throws(BlobCache.Error) -> BlobCache.Entry {
     let spec = try EntrySpec(
-      key: key, lifetime: lifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: store.now)
     return try await commit(spec).entry(now: spec.now)
   }
 

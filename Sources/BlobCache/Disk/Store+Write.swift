@@ -16,9 +16,11 @@ struct EntrySpec: Sendable {
 
   init(
     key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
-    now: Int64
+    tags: [String]? = [], now: Int64
   ) throws(BlobCache.Error) {
     self.key = key
+    self.tags = try TagCoding.encode(tags ?? [])
+    keepsTags = tags == nil
     self.attributes = try attributes?.encoded() ?? []
     self.lifetime = lifetime.stored(at: now)
     self.now = now
@@ -210,7 +212,7 @@ extension Store {
       specs.append(
         try EntrySpec(
           key: item.key, lifetime: item.lifetime ?? defaultLifetime,
-          attributes: item.attributes, now: now))
+          attributes: item.attributes, tags: item.tags, now: now))
     }
     var index = 0
     while index < items.count {
@@ -314,10 +316,10 @@ extension Store {
   /// - Returns: nil if there is no such entry (any more).
   func renew(
     key: BlobCache.Key, generation: UInt64, lifetime: BlobCache.Lifetime,
-    attributes: BlobCache.Attributes?
+    attributes: BlobCache.Attributes?, tags: [String]? = nil
   ) async throws(BlobCache.Error) -> BlobCache.Entry? {
-    var spec = try EntrySpec(key: key, lifetime: lifetime, attributes: attributes, now: now)
-    spec.keepsTags = true
+    let spec = try EntrySpec(
+      key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: now)
     let write = try unsafe required(
       PreparedWrite.make(handle, "renew") { store, out in
         unsafe spec.withUnsafeSpec { unsafe bcs_write_renew(store, $0, generation, &out) }

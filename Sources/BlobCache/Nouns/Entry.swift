@@ -29,6 +29,10 @@ extension BlobCache {
     public let isExpired: Bool
     /// What was stored with it.
     public let attributes: Attributes
+    /// The tags that it was stored with, in ascending order.
+    public let tags: [String]
+    /// Whether it is kept from eviction and sweeps.
+    public let isPinned: Bool
     /// Where its bytes are.
     public let location: Location
 

@@ -33,7 +33,7 @@ import Testing
     #expect(matches)
     // Handed over, and never stored.
     let error = try await errorOf {
-      _ = try await body.commitEntry(key: "k", lifetime: .forever, attributes: [:])
+      _ = try await body.commitEntry(key: "k", lifetime: .forever, attributes: [:], tags: [])
     }
     #expect(error.code == .notFound)
     try await cache.close()

@@ -100,6 +100,8 @@ struct LimitsHoldTests {
     clock.advance(by: .seconds(95))
     #expect(try cache.blob(for: "key-0") == nil)
     #expect(try cache.blob(for: "key-9") != nil)
+    let aged = try #require(try cache.entry(for: "key-0"))
+    #expect(aged.isExpired && aged.expiresAt == aged.storedAt + 100)
     let report = try await cache.sweep()
     #expect(report.expired == cache.statistics.removals || report.expired > 0)
     #expect(cache.statistics.entries == 10 - report.expired)
@@ -169,6 +171,32 @@ struct LimitsHoldTests {
     try await cache.close()
   }
 
+  @Test func aFetchOfWhatIsTooLargeHandsItOverManyTimes() async throws {
+    let cache = try open(.bytes(2 << 20))
+    let bytes = seededBytes(count: 8 << 20, seed: 1)
+    for _ in 0..<20 {
+      let blob = try await cache.fetch("large") { load in
+        for start in stride(from: 0, to: bytes.count, by: 100_000) {
+          try await load.write(bytes[start..<min(start + 100_000, bytes.count)])
+        }
+        return .complete
+      }
+      #expect(blob.holds(bytes))
+    }
+    try await cache.close()
+  }
+
+  @Test func aHugeBatchIsFollowedByItsEvictions() async throws {
+    let cache = try open(.entries(100))
+    try await cache.storeAll((0..<2_000).map { .init(key: "\($0)", bytes: [1]) })
+    #expect(cache.statistics.entries <= 100)
+    try await cache.close()
+    let smaller = try open(.entries(10))
+    try await eventually("the lower limit is met") { smaller.statistics.entries <= 10 }
+    try await smaller.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   @Test(arguments: [
     BlobCache.Limits(bytes: -1), .bytes(0), .bytes(4_095), .bytes(1 << 19), .entries(0), .entries(-5),
     .age(.zero), .age(.seconds(-1)), .init(minimumFreeDisk: -1),
@@ -229,6 +257,7 @@ struct LimitsHoldTests {
   @Test func trimGoesAsFarAsAskedAndRecordsNothingUnlessAsked() async throws {
     let cache = try open(.entries(1_000))
     try await fill(cache, 0..<900, size: 100)
+    #expect(try await cache.trim(to: .unlimited) == 0)
     #expect(try await cache.trim(to: .entries(100)) == 800)
     #expect(cache.statistics.entries == 100)
     #expect(try cache.limits == .entries(1_000))

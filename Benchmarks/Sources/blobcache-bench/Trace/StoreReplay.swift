@@ -31,7 +31,7 @@ private struct StoreContender: Contender {
     var configuration = BlobCache.Configuration()
     configuration.clock = clock.clock
     configuration.memory = .off
-    configuration.limits = trace.isSized ? BlobCache.Limits.none : .entries(capacity)
+    configuration.limits = trace.isSized ? BlobCache.Limits.unlimited : .entries(capacity)
     do {
       cache = try await BlobCache.open(folder, configuration: configuration)
     } catch {
