@@ -161,7 +161,8 @@ void bcs_memory_start(bcs_store *store, uint64_t bytes, uint64_t entries, void (
   m->seed[0] |= 1;
   m->seed[1] |= 1;
   atomic_store(&m->era, 1);
-  for (unsigned i = 0; i < PINS; i++) m->pins[i].stripe = bcsi_slots_stripe(store, store->stripe_base + i);
+  /* Every other stripe: processors that fetch lines in pairs would have two threads share one. */
+  for (unsigned i = 0; i < PINS; i++) m->pins[i].stripe = bcsi_slots_stripe(store, store->stripe_base + 2 * i);
   for (unsigned i = 0; i < m->shard_count; i++) pthread_mutex_init(&m->shards[i].lock, NULL);
   store->memory = m;
 }
