@@ -8,6 +8,8 @@ extension BlobCache {
   ///   - bytes: the blob; any number of bytes, none included.
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Returns: the entry as it was stored.
@@ -15,11 +17,13 @@ extension BlobCache {
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes)
-      return try await store.store(bytes, spec: spec, expecting: digest)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes)
+      let entry = try await store.store(bytes, spec: spec, expecting: digest)
+      store.flights.forgetFailure(of: key)
+      return entry
     }
   }
 
@@ -39,6 +43,8 @@ extension BlobCache {
   ///   - key: the key.
   ///   - mode: whether the file stays. Default: it does.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
@@ -47,12 +53,13 @@ extension BlobCache {
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
+      store.flights.forgetFailure(of: key)
       guard mode.removesSource else { return entry }
       do throws(Error) {
         try SystemFile.remove(path)
@@ -76,6 +83,8 @@ extension BlobCache {
   /// - Parameters:
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
@@ -83,13 +92,14 @@ extension BlobCache {
   /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
   @discardableResult
   public func store(
-    for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:],
-    expecting digest: Digest? = nil, expectingSize size: Int? = nil,
+    for key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
+    attributes: Attributes = [:], expecting digest: Digest? = nil, expectingSize size: Int? = nil,
     body write: (inout Body) async throws -> Void
   ) async throws -> Entry {
     // Known before the first byte is asked for.
     try checkOpen("store")
-    let spec = try spec(key, lifetime, attributes)
+    let freshness = freshness(lifetime, staleWindow)
+    let spec = try spec(key, freshness, attributes)
     if isReadOnly {
       throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
     }
@@ -101,9 +111,10 @@ extension BlobCache {
       let staged = body.staged
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
-        return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes
-        )
+        let entry = try await staged.commitEntry(
+          key: spec.key, lifetime: freshness, attributes: attributes)
+        store.flights.forgetFailure(of: key)
+        return entry
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -122,17 +133,21 @@ extension BlobCache {
     public var bytes: [UInt8]
     /// How long it is fresh; nil: ``Configuration/defaultLifetime``.
     public var lifetime: Lifetime?
+    /// For how long after that it is kept, for those who ask for stale; nil:
+    /// ``Configuration/defaultStaleWindow``.
+    public var staleWindow: Duration?
     /// Kept with the entry, 64 KiB at most.
     public var attributes: Attributes
 
     /// An item for ``BlobCache/storeAll(_:)``.
     public init(
       key: Key, bytes: some Collection<UInt8>, lifetime: Lifetime? = nil,
-      attributes: Attributes = [:]
+      staleWindow: Duration? = nil, attributes: Attributes = [:]
     ) {
       self.key = key
       self.bytes = (bytes as? [UInt8]) ?? [UInt8](bytes)
       self.lifetime = lifetime
+      self.staleWindow = staleWindow
       self.attributes = attributes
     }
   }
@@ -146,16 +161,16 @@ extension BlobCache {
   public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {
     let items = Array(items)
     return try await operation("store") { () async throws(Error) -> [Entry] in
-      try await store.storeAll(items, defaultLifetime: configuration.defaultLifetime)
+      let entries = try await store.storeAll(items) { freshness($0.lifetime, $0.staleWindow) }
+      for item in items { store.flights.forgetFailure(of: item.key) }
+      return entries
     }
   }
 
   private func spec(
-    _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes
+    _ key: Key, _ freshness: Freshness, _ attributes: Attributes
   ) throws(Error) -> EntrySpec {
-    try EntrySpec(
-      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes,
-      now: store.now)
+    try EntrySpec(key: key, lifetime: freshness, attributes: attributes, now: store.now)
   }
 
   static let readOnlyAdvice =

@@ -11,7 +11,9 @@ internal import CBlobStore
   var access: Int64
   var hits: UInt32
   var isFile: Bool
-  var isExpired: Bool
+  /// For how many milliseconds it had been expired; -1: it was fresh.
+  var expiredFor: Int64
+  var staleWindow: Int64
   var keyCount: Int
   var attributesCount: Int
   var count: Int
@@ -46,14 +48,14 @@ internal import CBlobStore
       }
     }
     return unsafe make(
-      record, expired: bcs_is_expired(record, now), body: taken,
+      record, expiredFor: unsafe spanSinceExpiry(record, now: now) ?? -1, body: taken,
       inline: UnsafeBufferPointer(start: bytes, count: count))
   }
 
   /// With a body that is owned, or else with a copy of `inline`.
   @inline(__always)
   static func make(
-    _ record: UnsafePointer<bcs_record>, expired: Bool, body: bcs_body,
+    _ record: UnsafePointer<bcs_record>, expiredFor: Int64, body: bcs_body,
     inline: UnsafeBufferPointer<UInt8>
   ) -> BlobStorage {
     let keyCount = unsafe record.pointee.key_count
@@ -66,7 +68,7 @@ internal import CBlobStore
         digest: BlobCache.Digest(copying: record.pointer(to: \.digest)!),
         keyHash: BlobCache.KeyHash(UnsafeRawPointer(record.pointer(to: \.key_hash)!)),
         access: record.pointee.access_ms, hits: record.pointee.hits, isFile: record.pointee.is_file,
-        isExpired: expired,
+        expiredFor: expiredFor, staleWindow: record.pointee.stale_ms,
         keyCount: keyCount, attributesCount: attributesCount,
         count: body.owned ? body.count : inline.count, body: body)
     }
@@ -95,6 +97,15 @@ internal import CBlobStore
     }
   }
 
+  /// Changes with every write of the entry.
+  var generation: UInt64 { unsafe header.item.generation }
+
+  /// When the entry expires, however often it is read; nil: never.
+  var fixedExpiry: Int64? {
+    let lifetime = unsafe header.item.lifetime
+    return lifetime.kind == BCS_FOREVER || lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms
+  }
+
   var attributes: BlobCache.Attributes {
     unsafe withUnsafeMutablePointers { head, tail in
       unsafe BlobCache.Attributes(
@@ -115,7 +126,8 @@ internal import CBlobStore
     let head = header
     return unsafe BlobCache.Entry(
       key: key, digest: head.digest, size: head.count, lifetime: head.item.lifetime,
-      written: head.item.written_ms, access: access, hits: Int(hits), expired: head.isExpired,
+      written: head.item.written_ms, access: access, hits: Int(hits),
+      expiredFor: head.expiredFor < 0 ? nil : head.expiredFor, staleWindow: head.staleWindow,
       attributes: attributes, isFile: head.isFile, generation: head.item.generation,
       keyHash: head.keyHash)
   }
