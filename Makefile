@@ -62,6 +62,10 @@ micro: bootstrap ## the speed table, each row against its baseline (ARGS=--json 
 threshold: bootstrap ## the measurement that chose how large a body may stand in the index
 	$(SWIFT) run -c release $(BENCH) blobcache-bench threshold $(ARGS)
 
+.PHONY: trace
+trace: bootstrap ## hit ratios of access traces, ours against LRU, SIEVE, S3-FIFO, W-TinyLFU (ARGS="FILE… --json")
+	$(SWIFT) run -c release $(BENCH) blobcache-bench trace $(ARGS)
+
 .PHONY: kill-long
 kill-long: bootstrap ## the kill -9 tests, some thousands of kills
 	scripts/limit 900 $(SWIFT) build --build-tests

@@ -312,7 +312,7 @@ static bcs_status check_folder(walk *w, int number) {
     if (!is_unreferenced(w, digest, &st)) continue;
     w->report->unreferenced_files++;
     w->report->unreferenced_bytes += (uint64_t)st.st_size;
-    if (w->repair && !w->report->index_set_aside) status = bcsi_blob_unlink(store, digest);
+    if (w->repair && !w->report->index_set_aside && !atomic_load(&w->store->new_index)) status = bcsi_blob_unlink(store, digest);
   }
   closedir(folder);
   return status;
@@ -438,7 +438,10 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
   if (status != BCS_OK) return status;
   walk w = {.store = store, .repair = repair, .report = out, .progress = progress, .context = context};
   status = repair ? repair_structure(&w) : look_at_structure(&w);
-  if (repair && status == BCS_OK) atomic_store(&store->fresh_index, false);
+  if (repair && status == BCS_OK) {
+    atomic_store(&store->fresh_index, false);
+    atomic_store(&store->new_index, false);
+  }
   free(w.recent);
   if (progress) progress(context, w.total, w.total);
   bcsi_call_leave(store);

@@ -88,6 +88,29 @@ static bcs_status mend_line(bcs_store *store, MDB_txn *txn, uint32_t line, const
   return BCS_OK;
 }
 
+/* A writer died in a batch that removed everything: lines that other entries still have may have been given out again in
+ * it, and name those. Only the records tell whose they are. */
+static bcs_status mend_from_records(bcs_store *store, MDB_txn *txn) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(txn, store->index.entries, &cursor);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "mend", store->index.path);
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    bcsi_record record;
+    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
+    memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
+    if (!bcsi_slots_has(store, record.view.slot)) continue;
+    uint64_t generation = bcsi_slots_generation(store, record.view.slot);
+    if ((generation & 1) == 0 && bcsi_slots_agree(store, &record.view)) continue;
+    int64_t access = bcsi_slots_access_ms(store, record.view.slot);
+    if (access < record.view.written_ms) access = record.view.written_ms;
+    bcsi_slots_fill(store, &record.view, access, 0);
+    bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? BCS_OK : bcsi_fail_lmdb(rc, "mend", store->index.path);
+}
+
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
   enum { CAPACITY = 8192 };
   bool all;
@@ -103,6 +126,7 @@ bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
     if (all)
       for (uint32_t line = 0; status == BCS_OK && bcsi_slots_has(store, line); line++)
         if (bcsi_slots_generation(store, line) & 1) status = mend_line(store, txn, line, &totals);
+    if (status == BCS_OK && bcsi_slots_epoch_is_odd(store)) status = mend_from_records(store, txn);
     if (status == BCS_OK) {
       bcsi_slots_publish_totals(store, &totals);
       bcsi_slots_epoch(store, false);
@@ -134,7 +158,14 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
     int rc;
     char name[BCSI_NAME_MAX];
     bcsi_blob_name(stage->digest, name);
-    if (bcsi_blob_row_get(store, txn, stage->digest, &row, &rc)) continue; /* in use by others, and good */
+    if (bcsi_blob_row_get(store, txn, stage->digest, &row, &rc)) { /* in use by others, and good */
+      struct stat st;
+      if (bcsi_blob_stat(store, stage->digest, &st) == BCS_OK) {
+        bcsi_identify(&st, &writes[i]->trusted);
+        writes[i]->is_trusted = true;
+      }
+      continue;
+    }
     if (rc == 0 && renameat(store->blobs_fd, name, store->staging_fd, stage->name) == 0) stage->published = false;
     else all_back = false;
   }
@@ -167,6 +198,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   *lmdb = 0;
   b->cleared = b->strays = false;
   b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
+  b->is_over = false;
   b->published_staged = 0;
   b->writes = writes;
   memset(b->folders, 0, sizeof b->folders);
@@ -229,8 +261,9 @@ static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count)
   return bcsi_slots_now(store, now);
 }
 
+/* *over: it does not keep to its limits yet, and more can be evicted. */
 static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, const bcs_limits *limits,
-                                uint64_t *evicted) {
+                                uint64_t *evicted, bool *over) {
   enum { EVICTED_MOST = 256 }; /* beside the batch's own number: a bound on how long others wait */
   size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
   bcsi_batch b = {.store = store, .evicted_capacity = most};
@@ -241,7 +274,8 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   b.freed = malloc((count + most + 1) * sizeof *b.freed);
   b.evicted = malloc((most + 1) * sizeof *b.evicted);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines || !b.freed || !b.evicted) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
+  if (!b.published || !b.lines || !b.freed || !b.evicted)
+    status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
@@ -278,10 +312,22 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   free(b.freed);
   free(b.evicted);
   if (evicted && status == BCS_OK) *evicted += b.evicted_count;
+  *over = status == BCS_OK && b.is_over && (b.evicted_count > 0 || count > 0);
   return status;
 }
 
-/* As long as a step finds something to evict or to unlink, there may be more. */
+static uint64_t stricter(uint64_t a, uint64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
+
+static bcs_limits stricter_of(const bcs_limits *a, const bcs_limits *b) {
+  return (bcs_limits){
+      .bytes = stricter(a->bytes, b->bytes),
+      .entries = stricter(a->entries, b->entries),
+      .age_ms = (int64_t)stricter((uint64_t)a->age_ms, (uint64_t)b->age_ms),
+      /* The automatic reserve is the least; who asks for another asks for more. */
+      .minimum_free = b->minimum_free != 0 && b->minimum_free != BCS_FREE_BY_SIZE ? b->minimum_free : a->minimum_free,
+  };
+}
+
 bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more) {
   *more = false;
   bcs_status status = bcsi_call_enter(store);
@@ -289,11 +335,10 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
   status = store->options.read_only ? bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL)
                                     : bcsi_writer_lock(store, false);
   if (status == BCS_OK) {
-    uint64_t before = *evicted;
     bcs_limits own = bcsi_limits(store);
+    if (limits) own = stricter_of(&own, limits);
     (void)bcsi_slots_now(store, now_ms);
-    status = commit_locked(store, NULL, 0, limits ? limits : &own, evicted);
-    *more = status == BCS_OK && *evicted > before;
+    status = commit_locked(store, NULL, 0, &own, evicted, more);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);
@@ -306,8 +351,20 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
     status = bcsi_check_place(store);
     if (status == BCS_OK) status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
-      status = commit_locked(store, writes, count, NULL, NULL);
+      bool over;
+      status = commit_locked(store, writes, count, NULL, NULL, &over);
       bcsi_writer_unlock(store);
+      enum { ROOM = 8 << 20 }; /* for the index's file, which grows by pages */
+      if (status == BCS_NO_SPACE && bcsi_make_space(store, ROOM) && bcsi_writer_lock(store, false) == BCS_OK) {
+        status = commit_locked(store, writes, count, NULL, NULL, &over);
+        bcsi_writer_unlock(store);
+      }
+      /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
+       * keeps them from it is told to the next one. */
+      for (bool more = status == BCS_OK && over; more;) {
+        uint64_t evicted = 0;
+        if (bcs_trim(store, NULL, 0, &evicted, &more) != BCS_OK) break;
+      }
       bcsi_call_leave(store);
       return status;
     }

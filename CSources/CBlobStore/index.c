@@ -99,6 +99,15 @@ static int find_trees(bcs_store *store) {
   return rc;
 }
 
+static bool has_totals(bcs_store *store) {
+  MDB_txn *txn;
+  bcsi_totals totals;
+  if (bcsi_begin_at_open(store, MDB_RDONLY, &txn) != 0) return true; /* the next begin says why */
+  bcs_status status = bcsi_totals_get(store, txn, &totals);
+  mdb_txn_abort(txn);
+  return status == BCS_OK;
+}
+
 static int make_trees(bcs_store *store) {
   MDB_txn *txn;
   int rc = bcsi_begin_at_open(store, 0, &txn);
@@ -111,7 +120,8 @@ static int make_trees(bcs_store *store) {
       bcsi_totals totals = {0};
       if (getrandom(totals.store_id, sizeof totals.store_id, 0) != (ssize_t)sizeof totals.store_id) rc = errno;
       else rc = bcsi_totals_put(store, txn, &totals);
-      bcs_limits limits = bcsi_limits_default(store);
+      bcs_limits limits = bcsi_limits_default();
+      atomic_store(&store->new_index, true);
       if (rc == 0) rc = bcsi_limits_put(store, txn, &limits);
     }
   }
@@ -248,6 +258,10 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
   rc = find_trees(store);
   if (rc == MDB_NOTFOUND && !read_only) rc = make_trees(store);
+  if (rc == 0 && !has_totals(store)) {
+    *damaged = true;
+    return bcsi_fail(BCS_CORRUPT, 0, "open index", index->path, "its totals cannot be read; an earlier version made it");
+  }
   if (rc != 0) {
     status = fail(store, rc, "open index");
     *damaged = status == BCS_CORRUPT || rc == MDB_INCOMPATIBLE || rc == MDB_NOTFOUND || rc == MDB_BAD_TXN;

@@ -87,6 +87,7 @@ void bcsi_record_encode_head(uint8_t *out, const bcs_record *record);
 bcs_status bcsi_record_seal(uint8_t *record, size_t variable_count); /* key, attributes, tags */
 bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out); /* bounds and values, not the seal */
 bool bcsi_record_sealed(const bcsi_record *record);
+void bcsi_record_limit_age(bcs_record *record, int64_t age_ms);
 bcs_status bcsi_record_set_pinned(uint8_t *record, size_t count, bool pinned);
 /* bcs_is_expired, of the four values that it looks at. */
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
@@ -153,6 +154,7 @@ uint64_t bcsi_slots_evictions(bcs_store *store);
 void *bcsi_slots_ghosts(bcs_store *store);
 size_t bcsi_slots_ghosts_size(bcs_store *store); /* of it has blocks */
 bcs_status bcsi_slots_reserve_ghosts(bcs_store *store, size_t size);
+bool bcsi_slots_keep_files(bcs_store *store); /* no sweep of files that no row knows */
 bool bcsi_slots_record(bcs_store *store, uint32_t line, bcs_record *out);
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms);
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
@@ -204,7 +206,11 @@ bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *tx
 
 /* ---- limits.c */
 bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
-bcs_limits bcsi_limits_default(bcs_store *store);
+int64_t bcsi_limit_age_ms(bcs_store *store);
+uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for entries */
+bcs_limits bcsi_limits_default(void);
+uint64_t bcsi_disk_free(bcs_store *store);
+bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
 int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);
 uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn);
@@ -263,6 +269,8 @@ struct bcs_stage {
   bool finished, published;
 };
 void bcsi_stage_published(bcs_stage *stage);
+/* For a write that found no space: evicts until so many bytes more are free, if the disk is bounded. False: no use. */
+bool bcsi_make_space(bcs_store *store, uint64_t bytes);
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
@@ -322,6 +330,7 @@ typedef struct bcsi_batch {
   int64_t now_ms;
   struct bcsi_evicted *evicted;
   size_t evicted_count, evicted_capacity;
+  bool is_over;                 /* it does not keep to them, all the same */
 } bcsi_batch;
 
 /* An entry that made room: its line goes odd and empty with the commit. */
@@ -388,10 +397,11 @@ struct bcs_store {
   pthread_mutex_t writer;   /* in front of the lock of the processes */
   int intent_fd;
   uint64_t intent_sequence;
-  uint64_t random;          /* of the sampling; under the write lock */
+  uint64_t random, hand;    /* of the sampling; under the write lock */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */
+  _Atomic bool new_index;   /* the same of one that was not there, or empty */
   unsigned stripe_base;
   uint64_t fork_epoch;
   bcsi_memory *memory;      /* NULL: none */

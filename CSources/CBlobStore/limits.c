@@ -24,15 +24,23 @@ int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits) {
 }
 
 /* So that a cache that nobody bounded does not fill the machine's disk. */
-bcs_limits bcsi_limits_default(bcs_store *store) {
-  static const uint64_t largest = UINT64_C(1) << 30;
-  bcs_limits limits = {0};
+bcs_limits bcsi_limits_default(void) { return (bcs_limits){.minimum_free = BCS_FREE_BY_SIZE}; }
+
+uint64_t bcsi_disk_free(bcs_store *store) {
   struct statvfs fs;
-  if (fstatvfs(store->root_fd, &fs) == 0) {
-    uint64_t twentieth = (uint64_t)fs.f_blocks * fs.f_frsize / 20;
-    limits.minimum_free = twentieth < largest ? twentieth : largest;
+  return fstatvfs(store->root_fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
+}
+
+/* Whether less of the file system is free than is to stay free, when `expected` of them are about to be. */
+bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected) {
+  static const uint64_t most = UINT64_C(1) << 30;
+  struct statvfs fs;
+  if (minimum == 0 || fstatvfs(store->root_fd, &fs) != 0) return false;
+  if (minimum == BCS_FREE_BY_SIZE) {
+    minimum = (uint64_t)fs.f_blocks * fs.f_frsize / 20; /* 5 % */
+    if (minimum > most) minimum = most;
   }
-  return limits;
+  return (uint64_t)fs.f_bavail * fs.f_frsize + expected < minimum;
 }
 
 bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out) {
@@ -49,8 +57,9 @@ bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out) {
   return status;
 }
 
-static bcs_status set_locked(bcs_store *store, const bcs_limits *limits) {
+static bcs_status set_locked(bcs_store *store, const bcs_limits *limits, bool *full) {
   MDB_txn *txn;
+  *full = false;
   bcs_status status = bcsi_write_begin(store, &txn);
   if (status != BCS_OK) return status;
   int rc = bcsi_limits_put(store, txn, limits);
@@ -59,6 +68,7 @@ static bcs_status set_locked(bcs_store *store, const bcs_limits *limits) {
   } else {
     bcsi_write_abort(store, txn);
   }
+  *full = rc == MDB_MAP_FULL;
   if (rc != 0) return bcsi_fail_lmdb(rc, "set limits", store->index.path);
   bcsi_slots_set_limits(store, limits);
   return BCS_OK;
@@ -74,7 +84,11 @@ bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits) {
   } else {
     status = bcsi_writer_lock(store, false);
     if (status == BCS_OK) {
-      status = set_locked(store, limits);
+      bool full;
+      do {
+        status = set_locked(store, limits, &full);
+        if (full) status = bcsi_index_grow(store);
+      } while (full && status == BCS_OK);
       bcsi_writer_unlock(store);
     }
   }
@@ -101,4 +115,10 @@ uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn) {
 uint64_t bcsi_used_bytes(bcs_store *store, const bcsi_totals *totals, uint64_t index_live) {
   return totals->blob_allocated + totals->quarantine_allocated + index_live + bcsi_slots_staging(store) +
          bcsi_slots_file_size(store);
+}
+
+/* The table and the index's first pages are there whatever is stored. */
+uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes) {
+  uint64_t fixed = bcsi_slots_file_size(store) + 128 * 1024;
+  return bytes > fixed ? bytes - fixed : 0;
 }

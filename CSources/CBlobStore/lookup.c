@@ -248,8 +248,6 @@ static bcs_status look(search *s, bool *again) {
     record.view.epoch = reader->epoch;
     bcsi_slots_read_access(store, &record.view);
     if ((s->flags & BCS_LOOKUP_FRESH_ONLY) && bcs_is_expired(&record.view, s->now_ms)) status = BCS_MISS;
-    int64_t oldest = bcsi_limits(store).age_ms;
-    if (oldest > 0 && s->now_ms - record.view.written_ms >= oldest) status = BCS_MISS; /* gone, if not yet removed */
   }
   if (status != BCS_OK) {
     if (touch) count_access(store, reader, false);

@@ -161,7 +161,8 @@ void bcs_memory_start(bcs_store *store, uint64_t bytes, uint64_t entries, void (
   m->seed[0] |= 1;
   m->seed[1] |= 1;
   atomic_store(&m->era, 1);
-  for (unsigned i = 0; i < PINS; i++) m->pins[i].stripe = bcsi_slots_stripe(store, store->stripe_base + i);
+  /* Every other stripe: processors that fetch lines in pairs would have two threads share one. */
+  for (unsigned i = 0; i < PINS; i++) m->pins[i].stripe = bcsi_slots_stripe(store, store->stripe_base + 2 * i);
   for (unsigned i = 0; i < m->shard_count; i++) pthread_mutex_init(&m->shards[i].lock, NULL);
   store->memory = m;
 }
@@ -384,7 +385,7 @@ static int make_way(bcsi_memory *m, set *full) {
 bool bcs_memory_wants(bcs_store *store, const bcs_record *record, const bcs_body *body) {
   bcsi_memory *m = store->memory;
   if (!m || body->mapped || ((record->generation | record->epoch) & 1) != 0 || record->key_count > BCS_KEY_MAX) return false;
-  uint64_t cost = record->size + record->key_count + record->attributes_count + OVERHEAD;
+  uint64_t cost = record->size + record->key_count + record->attributes_count + record->tags_count + OVERHEAD;
   if (cost > m->largest) return false;
   if (record->hits > 0) return true;
   return !is_over(m, atomic_load_explicit(&m->bytes, memory_order_relaxed) + cost,

@@ -121,6 +121,7 @@ bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out) {
   view->stale_ms = (int64_t)get64(bytes + AT_STALE);
   memcpy(view->digest, bytes + AT_DIGEST, BCS_DIGEST_SIZE);
   view->access_ms = view->written_ms;
+  view->oldest_ms = 0;
   view->hits = 0;
   view->key = bytes + BCSI_RECORD_HEAD;
   view->key_count = key_count;
@@ -163,17 +164,27 @@ bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t a
 }
 
 bool bcs_is_expired(const bcs_record *record, int64_t now_ms) {
+  if (record->oldest_ms > 0 && now_ms >= record->oldest_ms) return true;
   return bcsi_is_expired(&record->lifetime, record->written_ms, record->access_ms, now_ms);
 }
 
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t oldest_of(const bcs_record *record) { return record->oldest_ms > 0 ? record->oldest_ms : INT64_MAX; }
+
 int64_t bcs_expiry_ms(const bcs_record *record) {
   const bcs_lifetime *lifetime = &record->lifetime;
-  if (lifetime->kind == BCS_FOREVER) return INT64_MAX;
-  if (lifetime->kind == BCS_EXPIRES) return lifetime->deadline_ms;
-  int64_t slid = add_capped(record->access_ms, lifetime->window_ms);
-  return slid < lifetime->deadline_ms ? slid : lifetime->deadline_ms;
+  int64_t expiry = oldest_of(record);
+  if (lifetime->kind != BCS_FOREVER) expiry = earlier(expiry, lifetime->deadline_ms);
+  if (lifetime->kind == BCS_SLIDING) expiry = earlier(expiry, add_capped(record->access_ms, lifetime->window_ms));
+  return expiry;
 }
 
+/* Nothing is kept beyond the limit in age, not even as stale. */
 int64_t bcs_gone_ms(const bcs_record *record) {
-  return add_capped(bcs_expiry_ms(record), record->stale_ms > 0 ? record->stale_ms : 0);
+  int64_t gone = add_capped(bcs_expiry_ms(record), record->stale_ms > 0 ? record->stale_ms : 0);
+  return earlier(gone, oldest_of(record));
+}
+
+void bcsi_record_limit_age(bcs_record *record, int64_t age_ms) {
+  record->oldest_ms = age_ms > 0 ? add_capped(record->written_ms, age_ms) : 0;
 }

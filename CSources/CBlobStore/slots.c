@@ -27,6 +27,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_DONTDUMP
@@ -57,14 +58,16 @@ struct head {
   uint32_t version, line_size;
   uint8_t store_id[16]; /* the same as in the index: a table of another cache is not taken for ours */
   char boot_id[BCSI_BOOT_ID_SIZE];
-  _Atomic uint64_t allocated;
+  /* Read by every hit, and so apart from what every commit writes. */
+  _Alignas(64) _Atomic uint64_t allocated;
   _Atomic uint64_t epoch; /* odd while everything is being removed; for memory tiers, see memory.c */
-  _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
-  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
   _Atomic uint64_t limit_bytes, limit_entries, limit_age, limit_free; /* see limits.c; 0: none */
+  _Alignas(64) _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
+  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
   _Atomic uint64_t staging; /* bytes being staged, by all processes; the sweep takes off what the dead left */
   _Atomic uint64_t evictions;
   _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
+  _Atomic uint64_t keep_until; /* seconds since 1970: see keep_files */
   _Atomic uint64_t now; /* the newest time that a writer was told */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };
@@ -196,6 +199,34 @@ static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
   return BCS_OK;
 }
 
+/* Words of the head that repeat what the index says, or what is nobody's now: a kill in between two of them, or a word
+ * that somebody wrote, must not make a cache of another size. */
+static bcs_status refresh(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
+  struct head *head = head_of(store);
+  bcs_limits limits;
+  int rc = bcsi_limits_get(store, txn, &limits);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "read limits", store->index.path);
+  bcsi_slots_set_limits(store, &limits);
+  bcsi_slots_publish_totals(store, totals);
+  bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
+  put(&head->staging, 0);
+  uint64_t ghosts = load(&head->ghosts);
+  if (ghosts > BCSI_GHOSTS_SIZE || (ghosts > 0 && allocate_range(store, GHOSTS_AT, GHOSTS_AT + ghosts) != BCS_OK))
+    put(&head->ghosts, 0); /* they are made anew when something is evicted */
+  return BCS_OK;
+}
+
+/* For an hour after an index was begun anew, blob files that no row knows may be stored again, and are kept. */
+static void keep_files(bcs_store *store) {
+  enum { KEPT_S = 3600 };
+  if (atomic_load(&store->fresh_index) || atomic_load(&store->new_index))
+    put(&head_of(store)->keep_until, (uint64_t)time(NULL) + KEPT_S);
+}
+
+bool bcsi_slots_keep_files(bcs_store *store) {
+  return store->slots.map && (uint64_t)time(NULL) < load(&head_of(store)->keep_until);
+}
+
 bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebuilt) {
   bcsi_slots *slots = &store->slots;
   slots->read_only = store->options.read_only;
@@ -222,6 +253,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
   if (status == BCS_OK && sound) {
     status = map_file(store);
     if (status == BCS_OK) atomic_store(&slots->allocated, (uint32_t)load(&head_of(store)->allocated));
+    if (status == BCS_OK && alone && !slots->read_only) status = refresh(store, txn, &totals);
   } else if (status == BCS_OK && slots->read_only) {
     close(slots->fd);
     slots->fd = -1; /* access times are unknown then; nothing else is */
@@ -230,6 +262,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
                     "the slot table is damaged and other processes use the directory; close them and open again");
   } else if (status == BCS_OK) {
     status = rebuild(store, txn, &totals);
+    if (status == BCS_OK) keep_files(store);
     *rebuilt = true;
   }
   mdb_txn_abort(txn);
@@ -253,6 +286,7 @@ void bcsi_slots_renew(bcs_store *store, const bcsi_totals *totals) {
   bcsi_slots_unmark(store);
   bcsi_slots_publish_totals(store, totals);
   bcsi_slots_epoch(store, false);
+  keep_files(store);
 }
 
 /* ---- lines */
@@ -368,6 +402,8 @@ bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t no
   *access = ours ? access_ms(word) : item->written_ms;
   *hits = ours ? access_hits(word) : 0;
   if (bcsi_is_expired(&item->lifetime, item->written_ms, *access, now_ms)) return false;
+  int64_t oldest = (int64_t)load(&head_of(store)->limit_age);
+  if (oldest > 0 && now_ms - item->written_ms >= oldest) return false;
   touch_line(line, item->generation, now_ms);
   return true;
 }
@@ -390,8 +426,11 @@ void bcsi_slots_expect(bcs_store *store, uint32_t line) {
     __builtin_prefetch(line_at(store, line), 1);
 }
 
+/* What the table adds to a record: when it was last read, how often, and how old it may become. */
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
-  if (!store->slots.map || !bcsi_slots_has(store, record->slot)) return;
+  if (!store->slots.map) return;
+  bcsi_record_limit_age(record, bcsi_limit_age_ms(store));
+  if (!bcsi_slots_has(store, record->slot)) return;
   uint64_t word = load(&line_at(store, record->slot)->access);
   if (word >> TAG_SHIFT != tag_of(record->generation)) return;
   record->access_ms = access_ms(word);
@@ -441,6 +480,8 @@ void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
   totals->pinned_entries = load(&head->pinned_entries);
   totals->pinned_bytes = load(&head->pinned_bytes);
 }
+
+int64_t bcsi_limit_age_ms(bcs_store *store) { return store->slots.map ? (int64_t)load(&head_of(store)->limit_age) : 0; }
 
 bcs_limits bcsi_limits(bcs_store *store) {
   bcs_limits limits = {0};
@@ -545,6 +586,7 @@ bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
   out->stale_ms = stale == STALE_MAX ? INT64_MAX : (int64_t)stale * 1000;
   out->access_ms = access_ms(word);
   out->hits = access_hits(word);
+  bcsi_record_limit_age(out, bcsi_limit_age_ms(store));
   return true;
 }
 

@@ -29,10 +29,8 @@ void bcs_sweep_end(bcs_store *store) {
 
 /* ---- expired entries */
 
-static bool is_gone(const bcs_record *record, const bcs_limits *limits, int64_t now_ms) {
-  if (record->pinned) return false;
-  if (limits->age_ms > 0 && now_ms - record->written_ms >= limits->age_ms) return true;
-  return now_ms >= bcs_gone_ms(record);
+static bool is_gone(const bcs_record *record, int64_t now_ms) {
+  return !record->pinned && now_ms >= bcs_gone_ms(record);
 }
 
 /* The lines propose, by a scan that costs some nanoseconds each; the records decide, and the removal asks for the
@@ -44,14 +42,13 @@ bcs_status bcs_sweep_expired(bcs_store *store, uint32_t *line, int64_t now_ms, u
   *done = false;
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
-  bcs_limits limits = bcsi_limits(store);
   bcsi_totals totals;
   bcsi_slots_totals(store, &totals);
   uint32_t end = (uint32_t)(totals.slots_used < BCSI_MAX_LINES ? totals.slots_used : BCSI_MAX_LINES);
   for (int looked = 0; status == BCS_OK && *line < end && looked < LINES && count < REMOVALS; ++*line, looked++) {
     bcs_record record;
     if (!bcsi_slots_has(store, *line)) break;
-    if (!bcsi_slots_record(store, *line, &record) || !is_gone(&record, &limits, now_ms)) continue;
+    if (!bcsi_slots_record(store, *line, &record) || !is_gone(&record, now_ms)) continue;
     status = bcs_write_remove_if(store, record.key_hash, record.generation, &writes[count]);
     if (status == BCS_OK) {
       writes[count]->kind = BCSI_REMOVE_GONE;
@@ -96,6 +93,10 @@ bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed)
   char name[3], shown[4300];
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
+  if (bcsi_slots_keep_files(store)) {
+    bcsi_call_leave(store);
+    return BCS_OK;
+  }
   bcsi_hex(&number, 1, name);
   snprintf(shown, sizeof shown, "%s/blobs/%s", store->info.path, name);
   int fd = openat(store->blobs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -123,7 +124,8 @@ bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed)
     bcsi_reader_leave(reader);
   }
   closedir(folder);
-  if (status == BCS_OK && count > 0) status = unlink_unknown(store, (const uint8_t(*)[BCS_DIGEST_SIZE])digests, count, removed);
+  if (status == BCS_OK && count > 0)
+    status = unlink_unknown(store, (const uint8_t(*)[BCS_DIGEST_SIZE])digests, count, removed);
   bcsi_call_leave(store);
   return status;
 }

@@ -31,11 +31,11 @@ extension BlobCache {
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: some KeyConvertible,
     lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes = [:],
-    expecting digest: Digest? = nil
+    tags: [String] = [], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await store(
       bytes, for: key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow,
-      attributes: attributes, expecting: digest)
+      attributes: attributes, tags: tags, expecting: digest)
   }
 
   /// Stores a file; see the form that takes a ``Key``.
@@ -43,22 +43,24 @@ extension BlobCache {
   public func store(
     contentsOf path: String, for key: some KeyConvertible, mode: FileMode = .copying,
     lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes = [:],
+    tags: [String] = [],
     expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await store(
       contentsOf: path, for: key.blobCacheKey, mode: mode, lifetime: lifetime,
-      staleWindow: staleWindow, attributes: attributes, expecting: digest)
+      staleWindow: staleWindow, attributes: attributes, tags: tags, expecting: digest)
   }
 
   /// Stores what `body` writes; see the form that takes a ``Key``.
   @discardableResult
   public func store(
     for key: some KeyConvertible, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil, expectingSize size: Int? = nil,
-    body: (inout Body) async throws -> Void
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil,
+    expectingSize size: Int? = nil, body: (inout Body) async throws -> Void
   ) async throws -> Entry {
     try await store(
       for: key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes,
+      tags: tags,
       expecting: digest, expectingSize: size, body: body)
   }
 

@@ -11,16 +11,18 @@ extension BlobCache {
   ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
   ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Returns: the entry as it was stored.
   /// - Throws: ``Error`` with the path and the cause; what was there before is still there.
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
-    staleWindow: Duration? = nil, attributes: Attributes = [:], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = [],
+    expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, freshness(lifetime, staleWindow), attributes)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
       let entry = try await store.store(bytes, spec: spec, expecting: digest)
       store.flights.forgetFailure(of: key)
       return entry
@@ -46,6 +48,7 @@ extension BlobCache {
   ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
   ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Throws: ``Error`` as for bytes; ``Error/Code/notFound`` and such for the file. It then stays
   ///   in any case. With `.moving`, an error whose operation is `unlink` says that the bytes are
@@ -53,11 +56,12 @@ extension BlobCache {
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
-    staleWindow: Duration? = nil, attributes: Attributes = [:], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = [],
+    expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, freshness(lifetime, staleWindow), attributes)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
       let entry = try await store.store(file: path, spec: spec, expecting: digest)
       store.flights.forgetFailure(of: key)
       guard mode.removesSource else { return entry }
@@ -86,6 +90,7 @@ extension BlobCache {
   ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
   ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
+  ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
   ///   - write: writes the bytes; runs where the caller runs.
@@ -93,26 +98,28 @@ extension BlobCache {
   @discardableResult
   public func store(
     for key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    attributes: Attributes = [:], expecting digest: Digest? = nil, expectingSize size: Int? = nil,
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil,
+    expectingSize size: Int? = nil,
     body write: (inout Body) async throws -> Void
   ) async throws -> Entry {
     // Known before the first byte is asked for.
     try checkOpen("store")
     let freshness = freshness(lifetime, staleWindow)
-    let spec = try spec(key, freshness, attributes)
+    let spec = try spec(key, freshness, attributes, tags)
     if isReadOnly {
       throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
     }
     try key.checkLength("store")
 
-    var body = Body(staged: StagedBody(store: store, fallsBackToMemory: false))
+    var body = Body(
+      staged: StagedBody(store: store, fallsBackToMemory: false, expectedSize: size))
     do {
       try await write(&body)
       let staged = body.staged
       return try await operation("store") { () async throws(Error) -> Entry in
         try await staged.finish(expecting: digest, size: size)
         let entry = try await staged.commitEntry(
-          key: spec.key, lifetime: freshness, attributes: attributes)
+          key: spec.key, lifetime: freshness, attributes: attributes, tags: tags)
         store.flights.forgetFailure(of: key)
         return entry
       }
@@ -138,12 +145,15 @@ extension BlobCache {
     public var staleWindow: Duration?
     /// Kept with the entry, 64 KiB at most.
     public var attributes: Attributes
+    /// Names by which it can be removed together with others; 64 KiB at most.
+    public var tags: [String]
 
     /// An item for ``BlobCache/storeAll(_:)``.
     public init(
       key: Key, bytes: some Collection<UInt8>, lifetime: Lifetime? = nil,
-      staleWindow: Duration? = nil, attributes: Attributes = [:]
+      staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = []
     ) {
+      self.tags = tags
       self.key = key
       self.bytes = (bytes as? [UInt8]) ?? [UInt8](bytes)
       self.lifetime = lifetime
@@ -168,9 +178,10 @@ extension BlobCache {
   }
 
   private func spec(
-    _ key: Key, _ freshness: Freshness, _ attributes: Attributes
+    _ key: Key, _ freshness: Freshness, _ attributes: Attributes, _ tags: [String]
   ) throws(Error) -> EntrySpec {
-    try EntrySpec(key: key, lifetime: freshness, attributes: attributes, now: store.now)
+    try EntrySpec(
+      key: key, lifetime: freshness, attributes: attributes, tags: tags, now: store.now)
   }
 
   static let readOnlyAdvice =

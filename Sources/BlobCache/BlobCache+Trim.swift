@@ -22,12 +22,17 @@ extension BlobCache {
   public func trim(to limits: Limits, recording: Bool = false) async throws(Error) -> Int {
     try await operation("trim") { () async throws(Error) -> Int in
       let store = store
+      _ = try limits.stored("trim")
       if recording {
         try await BlockingPool.shared.attempt { () throws(Error) -> Void in
           try store.record(limits, "trim")
         }
       }
       var evicted = 0
+      if let age = limits.age {
+        let aged = Selection(olderThan: age, sparesPinned: true)
+        evicted += try await store.removeAll(matching: aged, progress: nil)
+      }
       var more = true
       while more {
         if Task.isCancelled { throw .cancelled("trim") }

@@ -110,6 +110,7 @@ final class Chronicle: @unchecked Sendable {  // the page is only touched by ato
   /// Looks up again and again until step `last` has returned; gives the number of lookups.
   func read(_ cache: BlobCache, to last: Int) throws -> Int {
     var lookups = 0
+    var (seen, sinceThen) = (0, 0)
     while true {
       let before = returned
       let key = lookups % Self.keys
@@ -132,8 +133,12 @@ final class Chronicle: @unchecked Sendable {  // the page is only touched by ato
             """)
       }
       if after >= last { return lookups }
-      // Two processors may have to do for three processes: the writer is to get on.
-      if lookups.isMultiple(of: 512) { sched_yield() }
+      // Some lookups around each step are enough: between them the processor is the writer's and other tests'.
+      (seen, sinceThen) = after == seen ? (seen, sinceThen + 1) : (after, 0)
+      if sinceThen >= 32 {
+        sinceThen = 0
+        usleep(50)
+      }
     }
   }
 }

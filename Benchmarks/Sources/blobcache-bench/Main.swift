@@ -18,6 +18,10 @@ enum Main {
                    --quick            smaller data, fewer rounds: for CI
       threshold  bodies inline in the index against files, 2 to 64 KiB
                    --quick            less data
+      trace      hit ratios of traces (FILE… of lines `key size`, also .xz, `-`: standard input)
+                   --percent 1,5,…    capacities in percent of the footprint (1,5,10,25)
+                   --json             one object a line
+                   --quick            the self-check, and each trace's first 20,000 requests
     """
 
   static func main() async {
@@ -29,6 +33,7 @@ enum Main {
         case "stress-worker": try await Worker.run(options)
         case "micro": try await Micro.run(options)
         case "threshold": try Threshold.run(options)
+        case "trace": try await Replay.run(options)
         case "help", "--help", "-h":
           {
             print(usage)
@@ -78,6 +83,15 @@ struct Options {
       throw UsageError("\(name) needs a number above 0")
     }
     return number
+  }
+
+  /// What is left when all options were taken: the command's operands.
+  mutating func operands() throws -> [String] {
+    if let word = words.first(where: { $0.hasPrefix("-") && $0 != "-" }) {
+      throw UsageError("unknown option \(word)")
+    }
+    defer { words = [] }
+    return words
   }
 
   func end() throws {

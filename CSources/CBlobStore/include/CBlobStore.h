@@ -158,12 +158,14 @@ typedef struct bcs_limits {
   uint64_t minimum_free;  /* bytes of the file system that stay free */
 } bcs_limits;
 enum { BCS_LIMIT_BYTES_MIN = 1 << 20 };
+/* As minimum_free: 5 % of the file system, 1 GiB at most. */
+#define BCS_FREE_BY_SIZE UINT64_MAX
 
 /* Limits are recorded in the directory and hold from the next commit of any process on; nothing is evicted here. */
 bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits);
 bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out);
-/* Evicts some hundreds of entries at most, as if `limits` were the directory's (NULL: its own), and unlinks files;
- * *more: it is not within them yet. *evicted is added to. Blocks. */
+/* Evicts some hundreds of entries at most, as if `limits` were the directory's too (NULL: its own alone), and unlinks
+ * files; *more: it is not within them yet. *evicted is added to. Blocks. */
 bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, uint64_t *evicted, bool *more);
 
 /* ---- Records ---------------------------------------------------------------------------------------------- */
@@ -194,6 +196,7 @@ typedef struct bcs_record {
   size_t key_count;
   const uint8_t *attributes; /* opaque here */
   size_t attributes_count;
+  int64_t oldest_ms;         /* written_ms and the limit in age: expired from then on; 0: no such limit */
   const uint8_t *tags;       /* each its length (2 bytes, little-endian) and its bytes, ascending */
   size_t tags_count;
   int64_t stale_ms;          /* how long after its expiry it is kept */
@@ -304,6 +307,8 @@ typedef struct bcs_stage bcs_stage;
 /* An O_EXCL file in staging/, hashed as it is written. Finish gives digest and size and (durable) fsyncs. Released by
  * bcs_stage_free, which unlinks what was not published. */
 bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out);
+/* How large the body will be, where that is known: BCS_TOO_LARGE now, and not when entries have made room for half. */
+bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size);
 bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count);
 /* The two halves of it, which two threads may do at one time, each in the order of the bytes: hashing takes three times
  * as long as writing into the page cache. */

@@ -1,6 +1,6 @@
 internal import CBlobStore
 
-/// What a hit found: the record's fixed part; key, attributes and an inline body follow it in the
+/// What a hit found: the record's fixed part; key, attributes, tags and an inline body follow it in the
 /// same allocation.
 @safe struct BlobHead {
   /// As the memory tier knows it, and generation and lifetime for everybody. In front: a hit in
@@ -10,12 +10,16 @@ internal import CBlobStore
   var keyHash: BlobCache.KeyHash
   var access: Int64
   var hits: UInt32
+  /// When the limit in age makes it expire; 0: never.
+  var oldest: Int64
   var isFile: Bool
   /// For how many milliseconds it had been expired; -1: it was fresh.
   var expiredFor: Int64
   var staleWindow: Int64
+  var isPinned: Bool
   var keyCount: Int
   var attributesCount: Int
+  var tagsCount: Int
   var count: Int
   /// A body outside this allocation: the file mapped or read. Given back when the storage goes.
   var body: bcs_body
@@ -60,16 +64,19 @@ internal import CBlobStore
   ) -> BlobStorage {
     let keyCount = unsafe record.pointee.key_count
     let attributesCount = unsafe record.pointee.attributes_count
+    let tagsCount = unsafe record.pointee.tags_count
     let buffer = BlobStorage.create(
-      minimumCapacity: keyCount + attributesCount + inline.count
+      minimumCapacity: keyCount + attributesCount + tagsCount + inline.count
     ) { _ in
       unsafe BlobHead(
         item: bcs_memory_item(record.pointee),
         digest: BlobCache.Digest(copying: record.pointer(to: \.digest)!),
         keyHash: BlobCache.KeyHash(UnsafeRawPointer(record.pointer(to: \.key_hash)!)),
-        access: record.pointee.access_ms, hits: record.pointee.hits, isFile: record.pointee.is_file,
+        access: record.pointee.access_ms, hits: record.pointee.hits,
+        oldest: record.pointee.oldest_ms, isFile: record.pointee.is_file,
         expiredFor: expiredFor, staleWindow: record.pointee.stale_ms,
-        keyCount: keyCount, attributesCount: attributesCount,
+        isPinned: record.pointee.pinned,
+        keyCount: keyCount, attributesCount: attributesCount, tagsCount: tagsCount,
         count: body.owned ? body.count : inline.count, body: body)
     }
     unsafe buffer.withUnsafeMutablePointerToElements { tail in
@@ -79,8 +86,12 @@ internal import CBlobStore
       if let attributes = unsafe record.pointee.attributes {
         unsafe (tail + keyCount).update(from: attributes, count: attributesCount)
       }
+      if tagsCount > 0, let tags = unsafe record.pointee.tags {
+        unsafe (tail + keyCount + attributesCount).update(from: tags, count: tagsCount)
+      }
       if let bytes = inline.baseAddress {
-        unsafe (tail + keyCount + attributesCount).update(from: bytes, count: inline.count)
+        unsafe (tail + keyCount + attributesCount + tagsCount).update(
+          from: bytes, count: inline.count)
       }
     }
     return unsafe unsafeDowncast(buffer, to: BlobStorage.self)
@@ -92,7 +103,8 @@ internal import CBlobStore
       unsafe head.pointee.body.owned
         ? UnsafeRawBufferPointer(start: head.pointee.body.bytes, count: head.pointee.count)
         : UnsafeRawBufferPointer(
-          start: tail + head.pointee.keyCount + head.pointee.attributesCount,
+          start: tail + head.pointee.keyCount + head.pointee.attributesCount
+            + head.pointee.tagsCount,
           count: head.pointee.count)
     }
   }
@@ -102,8 +114,10 @@ internal import CBlobStore
 
   /// When the entry expires, however often it is read; nil: never.
   var fixedExpiry: Int64? {
-    let lifetime = unsafe header.item.lifetime
-    return lifetime.kind == BCS_FOREVER || lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms
+    let (lifetime, oldest) = unsafe (header.item.lifetime, header.oldest)
+    let deadline = lifetime.kind == BCS_FOREVER ? .max : lifetime.deadline_ms
+    let expiry = oldest > 0 ? min(deadline, oldest) : deadline
+    return expiry == .max ? nil : expiry
   }
 
   var attributes: BlobCache.Attributes {
@@ -111,6 +125,15 @@ internal import CBlobStore
       unsafe BlobCache.Attributes(
         decoding: UnsafeBufferPointer(
           start: tail + head.pointee.keyCount, count: head.pointee.attributesCount))
+    }
+  }
+
+  var tags: [String] {
+    unsafe withUnsafeMutablePointers { head, tail in
+      unsafe TagCoding.decode(
+        UnsafeBufferPointer(
+          start: tail + head.pointee.keyCount + head.pointee.attributesCount,
+          count: head.pointee.tagsCount))
     }
   }
 
@@ -126,9 +149,10 @@ internal import CBlobStore
     let head = header
     return unsafe BlobCache.Entry(
       key: key, digest: head.digest, size: head.count, lifetime: head.item.lifetime,
-      written: head.item.written_ms, access: access, hits: Int(hits),
+      written: head.item.written_ms, access: access, oldest: head.oldest, hits: Int(hits),
       expiredFor: head.expiredFor < 0 ? nil : head.expiredFor, staleWindow: head.staleWindow,
-      attributes: attributes, isFile: head.isFile, generation: head.item.generation,
+      attributes: attributes, tags: tags, isPinned: head.isPinned, isFile: head.isFile,
+      generation: head.item.generation,
       keyHash: head.keyHash)
   }
 }

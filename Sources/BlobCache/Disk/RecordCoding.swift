@@ -120,10 +120,12 @@ extension bcs_lifetime {
 }
 
 /// For how many milliseconds a record has been expired; nil: it is fresh. The end of Int64 when the
-/// clock was set back since it was written, so that nobody knows.
+/// clock was set back since it was written, so that nobody knows, and beyond the limit in age, where
+/// nothing is kept, not even as stale.
 func spanSinceExpiry(_ record: UnsafePointer<bcs_record>, now: Int64) -> Int64? {
   guard unsafe bcs_is_expired(record, now) else { return nil }
-  let expiry = unsafe bcs_expiry_ms(record)
+  let (expiry, oldest) = unsafe (bcs_expiry_ms(record), record.pointee.oldest_ms)
+  if oldest > 0 && now >= oldest { return .max }
   let (span, overflow) = now.subtractingReportingOverflow(expiry)
   return overflow || span < 0 ? .max : span
 }
@@ -190,25 +192,30 @@ extension BlobCache.Entry {
       key: unsafe BlobCache.Key([UInt8](key)), digest: digest,
       size: Int(clamping: unsafe copy.size), lifetime: unsafe copy.lifetime,
       written: unsafe copy.written_ms, access: unsafe copy.access_ms,
+      oldest: unsafe copy.oldest_ms,
       hits: Int(unsafe copy.hits), expiredFor: expiredFor, staleWindow: unsafe copy.stale_ms,
       attributes: unsafe BlobCache.Attributes(decoding: attributes),
-      isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
+      tags: unsafe TagCoding.decode(
+        UnsafeBufferPointer(start: record.tags, count: record.tags_count)),
+      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
   }
 
   init(
     key: BlobCache.Key, digest: BlobCache.Digest, size: Int, lifetime: bcs_lifetime,
-    written: Int64, access: Int64, hits: Int, expiredFor: Int64?, staleWindow: Int64,
-    attributes: BlobCache.Attributes, isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
+    written: Int64, access: Int64, oldest: Int64, hits: Int, expiredFor: Int64?,
+    staleWindow: Int64, attributes: BlobCache.Attributes, tags: [String], isPinned: Bool,
+    isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
   ) {
     self.init(
       key: key, digest: digest, size: size,
       lifetime: BlobCache.Lifetime(lifetime, written: written),
       storedAt: Date(millisecondsSince1970: written),
-      expiresAt: lifetime.expiry(access: access).map(Date.init(millisecondsSince1970:)),
+      expiresAt: [lifetime.expiry(access: access), oldest > 0 ? oldest : nil].compactMap(\.self)
+        .min().map(Date.init(millisecondsSince1970:)),
       lastAccess: hits == 0 ? nil : Date(millisecondsSince1970: access), hits: hits,
       isExpired: expiredFor != nil, staleWindow: .milliseconds(max(0, staleWindow)),
       expiredFor: expiredFor.flatMap { $0 == .max ? nil : .milliseconds($0) },
-      attributes: attributes, location: isFile ? .file : .index,
+      attributes: attributes, tags: tags, isPinned: isPinned, location: isFile ? .file : .index,
       generation: generation, keyHash: keyHash)
   }
 }

@@ -40,6 +40,14 @@ final class Stage: Sendable {
     try unsafe slot.use(operation, body)
   }
 
+  /// Refuses a body that will be larger than the directory's limit.
+  func expect(_ size: Int) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe bcs_stage_expect(stage, UInt64(size))
+      guard status == BCS_OK else { throw status.lastError("store") }
+    }
+  }
+
   func write(_ bytes: UnsafeRawBufferPointer) throws(BlobCache.Error) {
     try unsafe use("stage") { stage throws(BlobCache.Error) in
       let status = unsafe bcs_stage_write(stage, bytes.baseAddress, bytes.count)

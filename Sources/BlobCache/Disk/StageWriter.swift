@@ -65,11 +65,12 @@ final class StageWriter: Sendable {
       hash.done -= both
     }
 
-    /// The one who waits until fewer are outstanding, when that is so.
+    /// The one who waits until fewer are outstanding, when that is so. After a failure it waits until neither worker
+    /// runs any more: then the buffers are its own again.
     mutating func takeWaiter() -> CheckedContinuation<Void, Never>? {
       guard let waiting = waiter else { return nil }
       let isIdle = !append.running && !hash.running
-      guard pending.count < waiting.below || (failure != nil && isIdle) else { return nil }
+      guard failure == nil ? pending.count < waiting.below : isIdle else { return nil }
       waiter = nil
       return waiting.continuation
     }
@@ -100,7 +101,11 @@ final class StageWriter: Sendable {
   /// After a failure: how many bytes are in the stage, and the buffers that are not.
   func stop() -> (written: Int, unwritten: [[UInt8]]) {
     state.withLock { state in
-      defer { state.pending = [] }
+      defer {
+        state.pending = []
+        state.append.done = 0
+        state.hash.done = 0
+      }
       return (state.written, Array(state.pending.dropFirst(state.append.done)))
     }
   }

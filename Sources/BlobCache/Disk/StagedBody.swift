@@ -19,14 +19,17 @@ final class StagedBody: @unchecked Sendable {
 
   private let store: Store
   private let fallsBackToMemory: Bool
+  /// How many bytes it will have, where that is known.
+  private let expectedSize: Int?
   private var buffer: [UInt8] = []
   private var writer: StageWriter?
   /// Why the body is in memory although it is large.
   private var stagingFailure: BlobCache.Error?
   private var finished: (digest: BlobCache.Digest, size: Int)?
 
-  init(store: Store, fallsBackToMemory: Bool) {
+  init(store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil) {
     self.store = store
+    self.expectedSize = expectedSize
     self.fallsBackToMemory = fallsBackToMemory
   }
 
@@ -76,8 +79,11 @@ final class StagedBody: @unchecked Sendable {
     guard writer == nil else { return }
     let handle = store.handle
     do throws(BlobCache.Error) {
+      let expectedSize = expectedSize
       let stage = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Stage in
-        try Stage.begin(handle)
+        let stage = try Stage.begin(handle)
+        if let expectedSize { try stage.expect(expectedSize) }
+        return stage
       }
       writer = StageWriter(stage)
     } catch {
@@ -168,10 +174,10 @@ final class StagedBody: @unchecked Sendable {
 
   /// Stores the finished body; returns when every process sees it.
   func commitEntry(
-    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes, tags: [String]
   ) async throws(BlobCache.Error) -> BlobCache.Entry {
     let spec = try EntrySpec(
-      key: key, lifetime: lifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: store.now)
     return try await commit(spec).entry(now: spec.now)
   }
 

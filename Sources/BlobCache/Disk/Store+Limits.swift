@@ -1,4 +1,5 @@
 internal import CBlobStore
+internal import Dispatch
 
 extension BlobCache.Limits {
   /// As C keeps them: 0 for none.
@@ -14,7 +15,8 @@ extension BlobCache.Limits {
     try check(minimumFreeDisk ?? 0 >= 0, "The free disk space is not negative; nil means none.")
     return bcs_limits(
       bytes: UInt64(bytes ?? 0), entries: UInt64(entries ?? 0),
-      age_ms: age?.milliseconds ?? 0, minimum_free: UInt64(minimumFreeDisk ?? 0))
+      age_ms: age?.milliseconds ?? 0,
+      minimum_free: minimumFreeDisk.map(UInt64.init) ?? UInt64.max)
   }
 
   init(_ limits: bcs_limits) {
@@ -22,7 +24,7 @@ extension BlobCache.Limits {
       bytes: limits.bytes == 0 ? nil : Int(clamping: limits.bytes),
       entries: limits.entries == 0 ? nil : Int(clamping: limits.entries),
       age: limits.age_ms == 0 ? nil : .milliseconds(limits.age_ms),
-      minimumFreeDisk: limits.minimum_free == 0 ? nil : Int(clamping: limits.minimum_free))
+      minimumFreeDisk: limits.minimum_free == .max ? nil : Int(clamping: limits.minimum_free))
   }
 }
 
@@ -45,7 +47,18 @@ extension Store {
   /// What an opener asks for; nothing is written where that is recorded already.
   func recordLimits(of configuration: BlobCache.Configuration) throws(BlobCache.Error) {
     guard let wanted = configuration.limits, !configuration.readOnly else { return }
-    if try limits() != wanted { try record(wanted, "open") }
+    if try limits() == wanted { return }
+    try record(wanted, "open")
+    thread.async { self.meetLimits() }
+  }
+
+  /// Evicts what is above the recorded limits; on the writer's thread.
+  private func meetLimits() {
+    do throws(BlobCache.Error) {
+      while try trimStep(.unlimited).more {}
+    } catch {
+      if error.code != .closed { emit(.backgroundError(error)) }
+    }
   }
 
   /// One step of a trim: some hundreds of entries. Blocks.

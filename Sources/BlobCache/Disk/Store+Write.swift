@@ -16,9 +16,11 @@ struct EntrySpec: Sendable {
 
   init(
     key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes?,
-    now: Int64
+    tags: [String]? = [], now: Int64
   ) throws(BlobCache.Error) {
     self.key = key
+    self.tags = try TagCoding.encode(tags ?? [])
+    keepsTags = tags == nil
     self.attributes = try attributes?.encoded() ?? []
     self.lifetime = lifetime.stored(at: now)
     staleWindow = lifetime.staleWindow
@@ -185,6 +187,7 @@ extension Store {
     _ bytes: some Collection<UInt8>, _ spec: EntrySpec
   ) throws(BlobCache.Error) -> PreparedWrite {
     let stage = try Stage.begin(handle)
+    try stage.expect(bytes.count)
     func write(_ buffer: UnsafeBufferPointer<UInt8>) -> Result<Void, BlobCache.Error> {
       Result { () throws(BlobCache.Error) -> Void in
         try unsafe stage.write(UnsafeRawBufferPointer(buffer))
@@ -209,7 +212,8 @@ extension Store {
       // All of them, before anything is stored.
       specs.append(
         try EntrySpec(
-          key: item.key, lifetime: freshness(item), attributes: item.attributes, now: now))
+          key: item.key, lifetime: freshness(item), attributes: item.attributes, tags: item.tags,
+          now: now))
     }
     var index = 0
     while index < items.count {
@@ -313,10 +317,10 @@ extension Store {
   /// - Returns: nil if there is no such entry (any more).
   func renew(
     key: BlobCache.Key, generation: UInt64, lifetime: Freshness,
-    attributes: BlobCache.Attributes?
+    attributes: BlobCache.Attributes?, tags: [String]? = nil
   ) async throws(BlobCache.Error) -> BlobCache.Entry? {
-    var spec = try EntrySpec(key: key, lifetime: lifetime, attributes: attributes, now: now)
-    spec.keepsTags = true
+    let spec = try EntrySpec(
+      key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: now)
     let write = try unsafe required(
       PreparedWrite.make(handle, "renew") { store, out in
         unsafe spec.withUnsafeSpec { unsafe bcs_write_renew(store, $0, generation, &out) }

@@ -43,7 +43,9 @@ extension Store {
     let owner = unsafe Unmanaged.passRetained(storage)
     let isKept = unsafe storage.withUnsafeMutablePointers { head, tail in
       guard let item = unsafe head.pointer(to: \.item) else { return false }
-      let (keyCount, rest) = unsafe (head.pointee.keyCount, head.pointee.attributesCount)
+      let (keyCount, rest) = unsafe (
+        head.pointee.keyCount, head.pointee.attributesCount + head.pointee.tagsCount
+      )
       unsafe item.pointee.key = UnsafePointer(tail)
       unsafe item.pointee.key_count = UInt32(truncatingIfNeeded: keyCount)
       unsafe item.pointee.bytes =

@@ -29,11 +29,15 @@ extension BlobCache {
     public let isExpired: Bool
     /// For how long after its expiry it is kept, for whoever asks for stale.
     public let staleWindow: Duration
-    /// For how long it had been expired at the lookup. Nil: it was fresh, or the clock has been set back
-    /// since it was written, so that nobody knows.
+    /// For how long it had been expired at the lookup. Nil: it was fresh; or it was beyond the limit in
+    /// age; or the clock has been set back since it was written, so that nobody knows.
     public let expiredFor: Duration?
     /// What was stored with it.
     public let attributes: Attributes
+    /// The tags that it was stored with, in ascending order.
+    public let tags: [String]
+    /// Whether it is kept from eviction and sweeps.
+    public let isPinned: Bool
     /// Where its bytes are.
     public let location: Location
 

@@ -1,9 +1,11 @@
 extension BlobCache {
-  /// How much a directory may hold, for all its processes together. Nil: no limit of that kind.
+  /// How much a directory may hold, for all its processes together. Nil: no limit of that kind, but
+  /// see ``minimumFreeDisk``.
   ///
   /// Limits are recorded in the directory: those given last hold, for everybody, until others are
-  /// given. Every commit keeps to them, to within one batch of writes; the entries that are worth
-  /// least make room. Expired ones go first, pinned ones never.
+  /// given. Every commit keeps to them, to within what that batch itself brought; the entries that
+  /// are worth least make room. Expired ones go first, pinned ones never. Limits below what is there
+  /// already are met at once, in the background.
   public struct Limits: Hashable, Sendable {
     /// Bytes on the disk: blob files by their blocks, the index by its pages in use, staged bodies,
     /// quarantine and the slot table. At least 1 MiB. Free pages inside the index's file, which are
@@ -11,10 +13,11 @@ extension BlobCache {
     public var bytes: Int?
     /// Entries, expired ones included.
     public var entries: Int?
-    /// An entry that was stored or renewed longer ago is gone, whatever its lifetime.
+    /// An entry that was stored or renewed longer ago has expired, whatever its lifetime, and is not
+    /// kept as stale either.
     public var age: Duration?
     /// Bytes of the file system that are left free for others. Blob files make room for it; the
-    /// index's file does not shrink.
+    /// index's file does not shrink. Nil: 5 % of the file system, 1 GiB at most; 0: none.
     public var minimumFreeDisk: Int?
 
     /// Any combination of limits.
@@ -27,8 +30,8 @@ extension BlobCache {
       self.minimumFreeDisk = minimumFreeDisk
     }
 
-    /// No limit but the disk.
-    public static let none = Limits()
+    /// No limit but the disk, all of it.
+    public static let unlimited = Limits(minimumFreeDisk: 0)
     /// A limit in bytes alone.
     public static func bytes(_ bytes: Int) -> Limits { Limits(bytes: bytes) }
     /// A limit in entries alone.

@@ -11,6 +11,8 @@ extension BlobCache {
     public var olderThan: Duration?
     /// Expired entries only.
     public var expiredOnly: Bool
+    /// Not pinned ones.
+    var sparesPinned = false
 
     /// A selection by any combination.
     public init(
@@ -22,6 +24,11 @@ extension BlobCache {
       self.largerThan = largerThan
       self.olderThan = olderThan
       self.expiredOnly = expiredOnly
+    }
+
+    init(olderThan age: Duration, sparesPinned: Bool) {
+      self.init(olderThan: age)
+      self.sparesPinned = sparesPinned
     }
 
     /// Expired entries, those within their stale window included.
@@ -38,6 +45,7 @@ extension BlobCache {
 extension BlobCache.Selection {
   /// Whether an entry is taken, its prefix and tag aside.
   func takes(_ entry: BlobCache.Entry, now: Int64) -> Bool {
+    if sparesPinned && entry.isPinned { return false }
     if let largerThan, entry.size <= largerThan { return false }
     if let olderThan, now - entry.storedAt.millisecondsSince1970 <= olderThan.milliseconds {
       return false

@@ -35,7 +35,7 @@ import Testing
     // Handed over, and never stored.
     let error = try await errorOf {
       _ = try await body.commitEntry(
-        key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:])
+        key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:], tags: [])
     }
     #expect(error.code == .notFound)
     try await cache.close()

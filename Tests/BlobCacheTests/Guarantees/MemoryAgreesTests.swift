@@ -198,7 +198,7 @@ struct MemoryAgreesTests {
   @Test func aLineThatIsUsedAgainIsAnotherEntry() async throws {
     let cache = try BlobCache(directory: path)
     let other = try await SecondProcess.over(path)
-    for round in 0..<200 {
+    for round in 0..<50 {
       let (gone, next) = (BlobCache.Key("key-\(round)"), BlobCache.Key("key-\(round + 1)"))
       try await cache.store([UInt8(round)], for: gone)
       for _ in 0..<2 { #expect(try cache.blob(for: gone)?.holds([UInt8(round)]) == true) }
