@@ -8,14 +8,14 @@ struct EntrySpec: Sendable {
   let now: Int64
   /// As a record keeps them.
   var tags: [UInt8] = []
-  /// For how many milliseconds after its expiry it is kept.
-  var staleWindow: Int64 = 0
+  /// For how many milliseconds after its expiry it is kept; negative, for a renewal: as it was.
+  let staleWindow: Int64
   /// For a renewal that keeps the attributes, or the tags.
   var keepsAttributes = false
   var keepsTags = false
 
   init(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes?,
     tags: [String]? = [], now: Int64
   ) throws(BlobCache.Error) {
     self.key = key
@@ -23,6 +23,7 @@ struct EntrySpec: Sendable {
     keepsTags = tags == nil
     self.attributes = try attributes?.encoded() ?? []
     self.lifetime = lifetime.stored(at: now)
+    staleWindow = lifetime.staleWindow
     self.now = now
     keepsAttributes = attributes == nil
   }
@@ -209,7 +210,7 @@ extension Store {
 
   /// Stores many: small ones in batches of at most half the queue's bound, large ones on their own.
   func storeAll(
-    _ items: [BlobCache.Item], defaultLifetime: BlobCache.Lifetime
+    _ items: [BlobCache.Item], freshness: (BlobCache.Item) -> Freshness
   ) async throws(BlobCache.Error) -> [BlobCache.Entry] {
     let now = now
     var entries: [BlobCache.Entry?] = Array(repeating: nil, count: items.count)
@@ -218,8 +219,8 @@ extension Store {
       // All of them, before anything is stored.
       specs.append(
         try EntrySpec(
-          key: item.key, lifetime: item.lifetime ?? defaultLifetime,
-          attributes: item.attributes, tags: item.tags, now: now))
+          key: item.key, lifetime: freshness(item), attributes: item.attributes, tags: item.tags,
+          now: now))
     }
     var index = 0
     while index < items.count {
@@ -322,7 +323,7 @@ extension Store {
   /// - Parameter generation: renews only the entry that still has it; 0: whatever is there.
   /// - Returns: nil if there is no such entry (any more).
   func renew(
-    key: BlobCache.Key, generation: UInt64, lifetime: BlobCache.Lifetime,
+    key: BlobCache.Key, generation: UInt64, lifetime: Freshness,
     attributes: BlobCache.Attributes?, tags: [String]? = nil
   ) async throws(BlobCache.Error) -> BlobCache.Entry? {
     let spec = try EntrySpec(

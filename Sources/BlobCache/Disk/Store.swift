@@ -21,7 +21,8 @@ final class Store: Sendable {
   let counters = StoreCounters()
   /// What C counted, when it was shut.
   let lastCounted = Mutex(bcs_counters())
-  let flights = FlightTable<BlobCache.Blob>()
+  let flights: FlightTable<BlobCache.Blob>
+  let loadTimes = LoadTimes()
   let queue: WriteQueue
   /// The writer: a serial queue, which gets a thread of its own.
   let thread: DispatchQueue
@@ -37,6 +38,8 @@ final class Store: Sendable {
     self.handle = handle
     self.isTemporary = isTemporary
     clock = configuration.clock
+    flights = FlightTable(
+      clock: configuration.clock, maximumLoads: configuration.maximumConcurrentLoads)
     isReadOnly = configuration.readOnly
     hasMemory =
       !configuration.readOnly && configuration.verification != .always

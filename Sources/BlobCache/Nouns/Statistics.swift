@@ -39,6 +39,8 @@ extension BlobCache {
     public var loads = 0
     /// Loaders of this process that threw.
     public var failedLoads = 0
+    /// Fetches of this process that gave an expired copy.
+    public var staleHits = 0
     /// Fetches of this process that waited for a loader that was running already.
     public var joins = 0
     /// Entries that this process stored.
