@@ -15,6 +15,7 @@ struct TagsAndSweepsTests {
     var configuration = BlobCache.Configuration()
     configuration.clock = clock.clock
     configuration.sweepInterval = nil
+    configuration.defaultStaleWindow = .zero
     return try BlobCache(directory: directory.path("cache"), configuration: configuration)
   }
 
@@ -128,6 +129,18 @@ struct TagsAndSweepsTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func whatIsStaleIsKeptForItsWindow() async throws {
+    let cache = try open()
+    try await cache.store(
+      [1], for: "key", lifetime: .expires(after: .seconds(10)), staleWindow: .seconds(100))
+    clock.advance(by: .seconds(105))
+    #expect(try cache.blob(for: "key") == nil)
+    #expect(try await cache.sweep().expired == 0)
+    clock.advance(by: .seconds(10))
+    #expect(try await cache.sweep().expired == 1)
+    try await cache.close()
+  }
+
   @Test func aSweepTakesDebrisAndLeavesWhatIsAlive() async throws {
     let cache = try open()
     // Both before the kill: an open sweeps, too.
@@ -167,6 +180,7 @@ struct TagsAndSweepsTests {
   @Test func oneProcessSweepsAtATimeAndCloseStopsIt() async throws {
     var configuration = BlobCache.Configuration()
     configuration.sweepInterval = .milliseconds(1)
+    configuration.defaultStaleWindow = .zero
     let path = directory.path("cache")
     for _ in 0..<5 {
       let cache = try BlobCache(directory: path, configuration: configuration)
