@@ -135,8 +135,10 @@ internal import CBlobStore
     let head = header
     return unsafe BlobCache.Entry(
       key: key, digest: head.digest, size: head.count, lifetime: head.item.lifetime,
-      written: head.item.written_ms, access: access, oldest: head.oldest, hits: Int(hits), expired: head.isExpired,
-      attributes: attributes, tags: tags, isPinned: head.isPinned, isFile: head.isFile, generation: head.item.generation,
+      written: head.item.written_ms, access: access, oldest: head.oldest, hits: Int(hits),
+      expired: head.isExpired,
+      attributes: attributes, tags: tags, isPinned: head.isPinned, isFile: head.isFile,
+      generation: head.item.generation,
       keyHash: head.keyHash)
   }
 }

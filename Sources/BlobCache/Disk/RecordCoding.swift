@@ -181,12 +181,14 @@ extension BlobCache.Entry {
       attributes: unsafe BlobCache.Attributes(decoding: attributes),
       tags: unsafe TagCoding.decode(
         UnsafeBufferPointer(start: record.tags, count: record.tags_count)),
-      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
+      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation,
+      keyHash: hash)
   }
 
   init(
     key: BlobCache.Key, digest: BlobCache.Digest, size: Int, lifetime: bcs_lifetime,
-    written: Int64, access: Int64, oldest: Int64, hits: Int, expired: Bool, attributes: BlobCache.Attributes,
+    written: Int64, access: Int64, oldest: Int64, hits: Int, expired: Bool,
+    attributes: BlobCache.Attributes,
     tags: [String], isPinned: Bool, isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
   ) {
     self.init(
@@ -196,7 +198,8 @@ extension BlobCache.Entry {
       expiresAt: [lifetime.expiry(access: access), oldest > 0 ? oldest : nil].compactMap(\.self)
         .min().map(Date.init(millisecondsSince1970:)),
       lastAccess: hits == 0 ? nil : Date(millisecondsSince1970: access), hits: hits,
-      isExpired: expired, attributes: attributes, tags: tags, isPinned: isPinned, location: isFile ? .file : .index,
+      isExpired: expired, attributes: attributes, tags: tags, isPinned: isPinned,
+      location: isFile ? .file : .index,
       generation: generation, keyHash: keyHash)
   }
 }
