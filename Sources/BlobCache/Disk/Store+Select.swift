@@ -8,7 +8,8 @@ extension Store {
   ) async throws(BlobCache.Error) -> Int {
     let prefix = selection.prefix?.bytes ?? []
     let tag = selection.tag.map { Array($0.utf8) }
-    if tag == nil, selection.largerThan == nil, selection.olderThan == nil, !selection.expiredOnly {
+    let isByPrefix = BlobCache.Selection(prefix: selection.prefix) == selection
+    if isByPrefix {
       await flights.detachAll { key in
         unsafe key.withUnsafeBytes { unsafe $0.starts(with: prefix) }
       }
@@ -43,11 +44,12 @@ extension Store {
   func pin(_ key: BlobCache.Key, _ pin: Bool) async throws(BlobCache.Error) -> Bool {
     let operation = pin ? "pin" : "unpin"
     guard
-      let write = try (unsafe PreparedWrite.make(handle, operation) { store, out in
-        unsafe key.withUnsafeBytes { key in
-          unsafe bcs_write_pin(store, key.baseAddress, key.count, pin, &out)
-        }
-      })
+      let write = try
+        (unsafe PreparedWrite.make(handle, operation) { store, out in
+          unsafe key.withUnsafeBytes { key in
+            unsafe bcs_write_pin(store, key.baseAddress, key.count, pin, &out)
+          }
+        })
     else { return false }
     try await queue.commit([write], inPlace: commitsInPlace)
     return try write.outcome(operation) == BCS_OK

@@ -1,6 +1,6 @@
 extension BlobCache {
   /// Which entries a removal takes: those that meet all that is set. Nothing set: all entries.
-  public struct Selection: Sendable {
+  public struct Selection: Hashable, Sendable {
     /// Entries whose keys begin with it.
     public var prefix: Key?
     /// Entries that were stored with this tag: found without looking at others.
@@ -11,6 +11,8 @@ extension BlobCache {
     public var olderThan: Duration?
     /// Expired entries only.
     public var expiredOnly: Bool
+    /// Whether pinned entries stay.
+    var sparesPinned = false
 
     /// A selection by any combination.
     public init(
@@ -38,6 +40,7 @@ extension BlobCache {
 extension BlobCache.Selection {
   /// Whether an entry is taken, its prefix and tag aside.
   func takes(_ entry: BlobCache.Entry, now: Int64) -> Bool {
+    if sparesPinned && entry.isPinned { return false }
     if let largerThan, entry.size <= largerThan { return false }
     if let olderThan, now - entry.storedAt.millisecondsSince1970 <= olderThan.milliseconds {
       return false

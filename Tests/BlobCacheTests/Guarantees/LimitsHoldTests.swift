@@ -198,7 +198,8 @@ struct LimitsHoldTests {
   }
 
   @Test(arguments: [
-    BlobCache.Limits(bytes: -1), .bytes(0), .bytes(4_095), .bytes(1 << 19), .entries(0), .entries(-5),
+    BlobCache.Limits(bytes: -1), .bytes(0), .bytes(4_095), .bytes(1 << 19), .entries(0),
+    .entries(-5),
     .age(.zero), .age(.seconds(-1)), .init(minimumFreeDisk: -1),
   ])
   func absurdLimitsAreAnErrorAndChangeNothing(limits: BlobCache.Limits) async throws {
@@ -265,6 +266,18 @@ struct LimitsHoldTests {
     #expect(cache.statistics.entries == 50)
     #expect(try cache.limits == .entries(50))
     try await cache.close()
+  }
+
+  @Test func trimTakesWhatIsOlderThanALimitInAge() async throws {
+    let cache = try open(nil)
+    try await fill(cache, 0..<20, size: 100)
+    try await cache.pin("key-0")
+    #expect(try await cache.trim(to: .age(.seconds(10))) == 8)
+    #expect(cache.statistics.entries == 12)
+    #expect(try cache.blob(for: "key-0") != nil)
+    #expect(try cache.limits.age == nil)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
   }
 
   // MARK: What goes first
