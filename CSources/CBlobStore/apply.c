@@ -230,11 +230,11 @@ static int replace(bcsi_batch *b, const bcs_write *write, const bcsi_record *old
 }
 
 /* What is larger than the limit, or than what pins leave of it, would only push everything else out and go itself. */
-static bcs_status check_limit(bcsi_batch *b, const bcs_record *record) {
+static bcs_status check_limit(bcsi_batch *b, const bcs_record *record, uint64_t unpinned) {
   if (b->limits.bytes == 0) return BCS_OK;
   uint64_t bytes = bcsi_entry_bytes(record), limit = bcsi_limit_room(b->store, b->limits.bytes);
   if (bytes > limit) return bcsi_fail(BCS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
-  if (bytes + b->totals.pinned_bytes > limit)
+  if (bytes + b->totals.pinned_bytes > limit + unpinned)
     return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
   return BCS_OK;
 }
@@ -245,8 +245,6 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   if (!bcsi_record_decode(write->record, write->record_count, &made))
     return fail_write(
         write, bcsi_fail(BCS_INVALID, 0, "store", b->store->info.path, "the prepared record cannot be read"));
-  bcs_status fits = check_limit(b, &made.view);
-  if (fits != BCS_OK) return fail_write(write, fits);
   MDB_val key = {BCS_HASH_SIZE, write->key_hash}, value;
   int rc = mdb_get(b->txn, store->index.entries, &key, &value);
   if (rc != 0 && rc != MDB_NOTFOUND) return rc;
@@ -254,6 +252,8 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
   bool replaces = is_there && decode_row(write->key_hash, &value, &old);
   if (is_there && !replaces) b->strays = true;
+  bcs_status fits = check_limit(b, &made.view, replaces && old.view.pinned ? bcsi_entry_bytes(&old.view) : 0);
+  if (fits != BCS_OK) return fail_write(write, fits);
   uint32_t line = replaces ? old.view.slot : 0;
   bool fresh = !replaces || !bcsi_slots_has(store, line), reused = false;
   bcs_status status = BCS_OK;
@@ -395,7 +395,7 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   bcs_record head = old.view;
   head.lifetime = wish.view.lifetime;
   head.written_ms = wish.view.written_ms;
-  head.stale_ms = wish.view.stale_ms;
+  if (wish.view.stale_ms >= 0) head.stale_ms = wish.view.stale_ms;
   head.attributes_count = attributes_count;
   head.tags_count = tags_count;
   if (write->kind == BCSI_PIN) {

@@ -88,6 +88,29 @@ static bcs_status mend_line(bcs_store *store, MDB_txn *txn, uint32_t line, const
   return BCS_OK;
 }
 
+/* A writer died in a batch that removed everything: lines that other entries still have may have been given out again in
+ * it, and name those. Only the records tell whose they are. */
+static bcs_status mend_from_records(bcs_store *store, MDB_txn *txn) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  int rc = mdb_cursor_open(txn, store->index.entries, &cursor);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "mend", store->index.path);
+  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+    bcsi_record record;
+    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
+    memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
+    if (!bcsi_slots_has(store, record.view.slot)) continue;
+    uint64_t generation = bcsi_slots_generation(store, record.view.slot);
+    if ((generation & 1) == 0 && bcsi_slots_agree(store, &record.view)) continue;
+    int64_t access = bcsi_slots_access_ms(store, record.view.slot);
+    if (access < record.view.written_ms) access = record.view.written_ms;
+    bcsi_slots_fill(store, &record.view, access, 0);
+    bcsi_slots_set_generation(store, record.view.slot, record.view.generation);
+  }
+  mdb_cursor_close(cursor);
+  return rc == MDB_NOTFOUND ? BCS_OK : bcsi_fail_lmdb(rc, "mend", store->index.path);
+}
+
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
   enum { CAPACITY = 8192 };
   bool all;
@@ -103,6 +126,7 @@ bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn) {
     if (all)
       for (uint32_t line = 0; status == BCS_OK && bcsi_slots_has(store, line); line++)
         if (bcsi_slots_generation(store, line) & 1) status = mend_line(store, txn, line, &totals);
+    if (status == BCS_OK && bcsi_slots_epoch_is_odd(store)) status = mend_from_records(store, txn);
     if (status == BCS_OK) {
       bcsi_slots_publish_totals(store, &totals);
       bcsi_slots_epoch(store, false);
@@ -134,7 +158,14 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
     int rc;
     char name[BCSI_NAME_MAX];
     bcsi_blob_name(stage->digest, name);
-    if (bcsi_blob_row_get(store, txn, stage->digest, &row, &rc)) continue; /* in use by others, and good */
+    if (bcsi_blob_row_get(store, txn, stage->digest, &row, &rc)) { /* in use by others, and good */
+      struct stat st;
+      if (bcsi_blob_stat(store, stage->digest, &st) == BCS_OK) {
+        bcsi_identify(&st, &writes[i]->trusted);
+        writes[i]->is_trusted = true;
+      }
+      continue;
+    }
     if (rc == 0 && renameat(store->blobs_fd, name, store->staging_fd, stage->name) == 0) stage->published = false;
     else all_back = false;
   }
@@ -292,7 +323,8 @@ static bcs_limits stricter_of(const bcs_limits *a, const bcs_limits *b) {
       .bytes = stricter(a->bytes, b->bytes),
       .entries = stricter(a->entries, b->entries),
       .age_ms = (int64_t)stricter((uint64_t)a->age_ms, (uint64_t)b->age_ms),
-      .minimum_free = a->minimum_free > b->minimum_free ? a->minimum_free : b->minimum_free,
+      /* The automatic reserve is the least; who asks for another asks for more. */
+      .minimum_free = b->minimum_free != 0 && b->minimum_free != BCS_FREE_BY_SIZE ? b->minimum_free : a->minimum_free,
   };
 }
 
@@ -322,6 +354,11 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
       bool over;
       status = commit_locked(store, writes, count, NULL, NULL, &over);
       bcsi_writer_unlock(store);
+      enum { ROOM = 8 << 20 }; /* for the index's file, which grows by pages */
+      if (status == BCS_NO_SPACE && bcsi_make_space(store, ROOM) && bcsi_writer_lock(store, false) == BCS_OK) {
+        status = commit_locked(store, writes, count, NULL, NULL, &over);
+        bcsi_writer_unlock(store);
+      }
       /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
        * keeps them from it is told to the next one. */
       for (bool more = status == BCS_OK && over; more;) {

@@ -17,7 +17,7 @@
 #include <sys/random.h>
 
 /* Neighbouring lines cost a quarter of the cache misses, and are as random: lines are handed out in no order of use. */
-enum { SAMPLE = 32, RUN = 8, LOOKS = 16 * SAMPLE, HITS_COUNTED = 16 };
+enum { SAMPLE = 32, RUN = 8, LOOKS = 16 * SAMPLE, FEW = 4, HITS_COUNTED = 16 };
 
 typedef enum rank { RANK_GONE, RANK_EXPIRED, RANK_FRESH } rank;
 
@@ -90,25 +90,39 @@ static void judge(const bcsi_batch *b, const rule *r, candidate *c) {
   c->value = (hits + r->weight) / ((age + r->floor_ms) * bytes);
 }
 
-/* The worst of a sample. On a full disk only bodies in files count: they give space back to the file system. */
-static bool choose(bcsi_batch *b, const line_set *own, const rule *r, candidate *worst) {
-  bcs_store *store = b->store;
-  bool found = false;
-  if (b->totals.slots_used == 0) return false;
-  for (int looks = 0, seen = 0; looks < LOOKS && seen < SAMPLE;) {
-    uint64_t from = next_random(store) % b->totals.slots_used;
-    for (int i = 0; i < RUN; i++, looks++) {
-      uint32_t line = (uint32_t)((from + (uint64_t)i) % b->totals.slots_used);
-      candidate c;
-      if (!bcsi_slots_has(store, line) || has_line(own, line) || !bcsi_slots_record(store, line, &c.record)) continue;
-      if (c.record.pinned || (r->over == DISK_FULL && !c.record.is_file)) continue;
-      seen++;
-      judge(b, r, &c);
-      if (!found || c.rank < worst->rank || (c.rank == worst->rank && c.value < worst->value)) *worst = c;
-      found = true;
-    }
+typedef struct sample {
+  bcsi_batch *batch;
+  const line_set *own;
+  const rule *rule;
+  candidate worst;
+  int seen;
+} sample;
+
+/* On a full disk only bodies in files count: they give space back to the file system. */
+static void look_at(sample *s, uint32_t line) {
+  bcs_store *store = s->batch->store;
+  candidate c;
+  if (!bcsi_slots_has(store, line) || has_line(s->own, line) || !bcsi_slots_record(store, line, &c.record)) return;
+  if (c.record.pinned || (s->rule->over == DISK_FULL && !c.record.is_file)) return;
+  judge(s->batch, s->rule, &c);
+  candidate *worst = &s->worst;
+  if (s->seen++ == 0 || c.rank < worst->rank || (c.rank == worst->rank && c.value < worst->value)) *worst = c;
+}
+
+/* The worst of a sample. Where random lines are hardly ever taken (most are free, or pinned), a hand goes on from where it
+ * stood and takes the next few: it costs as many lines as lie between two that may go, and misses none. *round: how far
+ * the hand has come since something was evicted; once around means that there is nothing. */
+static bool choose(sample *s, uint64_t *round) {
+  bcs_store *store = s->batch->store;
+  uint64_t used = s->batch->totals.slots_used;
+  s->seen = 0;
+  if (used == 0) return false;
+  for (int looks = 0; looks < LOOKS && s->seen < SAMPLE;) {
+    uint64_t from = next_random(store) % used;
+    for (int i = 0; i < RUN; i++, looks++) look_at(s, (uint32_t)((from + (uint64_t)i) % used));
   }
-  return found;
+  for (; s->seen < FEW && *round < used; ++*round) look_at(s, (uint32_t)(store->hand++ % used));
+  return s->seen > 0;
 }
 
 /* ---- evicting */
@@ -153,23 +167,26 @@ static excess look_at_limits(bcsi_batch *b) {
   if (limits->bytes > 0 && bcsi_used_bytes(b->store, &b->totals, bcsi_index_live(b->store, b->txn)) >
                                limits->bytes + b->published_staged)
     return TOO_LARGE;
-  return bcsi_disk_lacks(b->store, limits->minimum_free, b->totals.trash_allocated) ? DISK_FULL : WITHIN;
+  bool lacks = b->totals.blob_files > 0 && bcsi_disk_lacks(b->store, limits->minimum_free, b->totals.trash_allocated);
+  return lacks ? DISK_FULL : WITHIN;
 }
 
 int bcsi_evict(bcsi_batch *b) {
   enum { IN_VAIN = 64 };
   line_set own = {0};
+  uint64_t round = 0;
   int rc = 0;
   rule r = {WITHIN, bcsi_eviction_age_ms(b->store) / 10 + 1, bcsi_eviction_weight(b->store)};
   for (int vain = 0; rc == 0 && vain < IN_VAIN && b->evicted_count < b->evicted_capacity;) {
     r.over = look_at_limits(b);
     if (r.over == WITHIN) break;
     if (!own.cells && !make_set(&own, b)) return ENOMEM;
-    candidate worst;
-    if (!choose(b, &own, &r, &worst)) break;
+    sample s = {.batch = b, .own = &own, .rule = &r};
+    if (!choose(&s, &round)) break;
     bool evicted;
-    rc = evict_one(b, &worst, &evicted);
-    if (!evicted) vain++;
+    rc = evict_one(b, &s.worst, &evicted);
+    if (evicted) round = 0;
+    else vain++;
     add_lines(&own, b);
   }
   free(own.cells);

@@ -155,6 +155,7 @@ uint64_t bcsi_slots_evictions(bcs_store *store);
 void *bcsi_slots_ghosts(bcs_store *store);
 size_t bcsi_slots_ghosts_size(bcs_store *store); /* of it has blocks */
 bcs_status bcsi_slots_reserve_ghosts(bcs_store *store, size_t size);
+bool bcsi_slots_keep_files(bcs_store *store); /* no sweep of files that no row knows */
 bool bcsi_slots_record(bcs_store *store, uint32_t line, bcs_record *out);
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms);
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
@@ -209,6 +210,7 @@ bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
 int64_t bcsi_limit_age_ms(bcs_store *store);
 uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for entries */
 bcs_limits bcsi_limits_default(void);
+uint64_t bcsi_disk_free(bcs_store *store);
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
 bool bcsi_disk(bcs_store *store, uint64_t minimum, uint64_t *free, uint64_t *reserve);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
@@ -269,6 +271,8 @@ struct bcs_stage {
   bool finished, published;
 };
 void bcsi_stage_published(bcs_stage *stage);
+/* For a write that found no space: evicts until so many bytes more are free, if the disk is bounded. False: no use. */
+bool bcsi_make_space(bcs_store *store, uint64_t bytes);
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
@@ -395,7 +399,7 @@ struct bcs_store {
   pthread_mutex_t writer;   /* in front of the lock of the processes */
   int intent_fd;
   uint64_t intent_sequence;
-  uint64_t random;          /* of the sampling; under the write lock */
+  uint64_t random, hand;    /* of the sampling; under the write lock */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */

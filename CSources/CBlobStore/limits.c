@@ -26,6 +26,11 @@ int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits) {
 /* So that a cache that nobody bounded does not fill the machine's disk. */
 bcs_limits bcsi_limits_default(void) { return (bcs_limits){.minimum_free = BCS_FREE_BY_SIZE}; }
 
+uint64_t bcsi_disk_free(bcs_store *store) {
+  struct statvfs fs;
+  return fstatvfs(store->root_fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : 0;
+}
+
 /* Whether less of the file system is free than is to stay free, when `expected` of them are about to be. */
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected) {
   uint64_t free, reserve;
@@ -61,8 +66,9 @@ bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out) {
   return status;
 }
 
-static bcs_status set_locked(bcs_store *store, const bcs_limits *limits) {
+static bcs_status set_locked(bcs_store *store, const bcs_limits *limits, bool *full) {
   MDB_txn *txn;
+  *full = false;
   bcs_status status = bcsi_write_begin(store, &txn);
   if (status != BCS_OK) return status;
   int rc = bcsi_limits_put(store, txn, limits);
@@ -71,6 +77,7 @@ static bcs_status set_locked(bcs_store *store, const bcs_limits *limits) {
   } else {
     bcsi_write_abort(store, txn);
   }
+  *full = rc == MDB_MAP_FULL;
   if (rc != 0) return bcsi_fail_lmdb(rc, "set limits", store->index.path);
   bcsi_slots_set_limits(store, limits);
   return BCS_OK;
@@ -86,7 +93,11 @@ bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits) {
   } else {
     status = bcsi_writer_lock(store, false);
     if (status == BCS_OK) {
-      status = set_locked(store, limits);
+      bool full;
+      do {
+        status = set_locked(store, limits, &full);
+        if (full) status = bcsi_index_grow(store);
+      } while (full && status == BCS_OK);
       bcsi_writer_unlock(store);
     }
   }

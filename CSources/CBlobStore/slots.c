@@ -27,6 +27,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_DONTDUMP
@@ -66,6 +67,7 @@ struct head {
   _Atomic uint64_t staging; /* bytes being staged, by all processes; the sweep takes off what the dead left */
   _Atomic uint64_t evictions;
   _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
+  _Atomic uint64_t keep_until; /* seconds since 1970: see keep_files */
   _Atomic uint64_t now; /* the newest time that a writer was told */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };
@@ -197,6 +199,34 @@ static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
   return BCS_OK;
 }
 
+/* Words of the head that repeat what the index says, or what is nobody's now: a kill in between two of them, or a word
+ * that somebody wrote, must not make a cache of another size. */
+static bcs_status refresh(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
+  struct head *head = head_of(store);
+  bcs_limits limits;
+  int rc = bcsi_limits_get(store, txn, &limits);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "read limits", store->index.path);
+  bcsi_slots_set_limits(store, &limits);
+  bcsi_slots_publish_totals(store, totals);
+  bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
+  put(&head->staging, 0);
+  uint64_t ghosts = load(&head->ghosts);
+  if (ghosts > BCSI_GHOSTS_SIZE || (ghosts > 0 && allocate_range(store, GHOSTS_AT, GHOSTS_AT + ghosts) != BCS_OK))
+    put(&head->ghosts, 0); /* they are made anew when something is evicted */
+  return BCS_OK;
+}
+
+/* For an hour after an index was begun anew, blob files that no row knows may be stored again, and are kept. */
+static void keep_files(bcs_store *store) {
+  enum { KEPT_S = 3600 };
+  if (atomic_load(&store->fresh_index) || atomic_load(&store->new_index))
+    put(&head_of(store)->keep_until, (uint64_t)time(NULL) + KEPT_S);
+}
+
+bool bcsi_slots_keep_files(bcs_store *store) {
+  return store->slots.map && (uint64_t)time(NULL) < load(&head_of(store)->keep_until);
+}
+
 bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebuilt) {
   bcsi_slots *slots = &store->slots;
   slots->read_only = store->options.read_only;
@@ -223,6 +253,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
   if (status == BCS_OK && sound) {
     status = map_file(store);
     if (status == BCS_OK) atomic_store(&slots->allocated, (uint32_t)load(&head_of(store)->allocated));
+    if (status == BCS_OK && alone && !slots->read_only) status = refresh(store, txn, &totals);
   } else if (status == BCS_OK && slots->read_only) {
     close(slots->fd);
     slots->fd = -1; /* access times are unknown then; nothing else is */
@@ -231,6 +262,7 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
                     "the slot table is damaged and other processes use the directory; close them and open again");
   } else if (status == BCS_OK) {
     status = rebuild(store, txn, &totals);
+    if (status == BCS_OK) keep_files(store);
     *rebuilt = true;
   }
   mdb_txn_abort(txn);
@@ -254,6 +286,7 @@ void bcsi_slots_renew(bcs_store *store, const bcsi_totals *totals) {
   bcsi_slots_unmark(store);
   bcsi_slots_publish_totals(store, totals);
   bcsi_slots_epoch(store, false);
+  keep_files(store);
 }
 
 /* ---- lines */

@@ -84,6 +84,26 @@ static bcs_status check_size(bcs_stage *stage, uint64_t size) {
 
 bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) { return check_size(stage, size); }
 
+/* Evicts to the limits and unlinks, in steps that let other writers in between. */
+static bcs_status make_room(bcs_store *store, const bcs_limits *limits) {
+  enum { STEPS = 64 };
+  uint64_t evicted = 0;
+  bool more = true;
+  bcs_status status = BCS_OK;
+  for (int i = 0; i < STEPS && more && status == BCS_OK; i++) status = bcs_trim(store, limits, 0, &evicted, &more);
+  for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
+  return status;
+}
+
+bool bcsi_make_space(bcs_store *store, uint64_t bytes) {
+  uint64_t before = bcsi_disk_free(store);
+  bcs_limits limits = bcsi_limits(store);
+  if (limits.minimum_free == 0) return false; /* the disk may be filled: then what does not fit is not stored */
+  if (before > bytes + (16 << 20)) return false; /* a quota, or no inodes: entries are not what is in the way */
+  limits.minimum_free = before + bytes;
+  return make_room(store, &limits) == BCS_OK && bcsi_disk_free(store) > before;
+}
+
 /* What is staged counts towards the limit as it grows; entries make room for it. */
 static bcs_status count_staged(bcs_stage *stage, size_t count) {
   enum { BLOCK = 4096 };
@@ -95,13 +115,9 @@ static bcs_status count_staged(bcs_stage *stage, size_t count) {
   stage->counted = size;
   bcsi_totals totals;
   bcsi_slots_totals(store, &totals);
-  if (limit == 0 || bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated <= limit)
-    return BCS_OK;
-  uint64_t evicted = 0;
-  bool more = true;
-  for (int i = 0; i < 64 && more && status == BCS_OK; i++) status = bcs_trim(store, NULL, 0, &evicted, &more);
-  for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
-  return status;
+  bool over = limit > 0 && bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated > limit;
+  if (!over && !bcsi_disk_lacks(store, bcsi_limits(store).minimum_free, 0)) return BCS_OK;
+  return make_room(store, NULL);
 }
 
 /* Its bytes are counted as a blob file from now on, or are gone. */
@@ -122,8 +138,9 @@ bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
   while (status == BCS_OK && left > 0) {
     ssize_t n = write(stage->fd, at, left);
     if (n < 0) {
-      if (errno == EINTR) continue;
-      status = fail(stage->store, errno, "write", stage->name);
+      int failed = errno;
+      if (failed == EINTR || (failed == ENOSPC && bcsi_make_space(stage->store, left))) continue;
+      status = fail(stage->store, failed, "write", stage->name);
       break;
     }
     at += n;
@@ -247,8 +264,9 @@ uint64_t bcs_stage_size(const bcs_stage *stage) { return stage->size; }
 void bcs_stage_free(bcs_stage *stage) {
   if (!stage) return;
   /* A shut store has closed its folder: the next open sweeps what this process left. */
-  if (stage->fd >= 0 && !stage->published && bcsi_call_enter(stage->store) == BCS_OK) {
-    (void)unlinkat(stage->store->staging_fd, stage->name, 0); /* a failure leaves it to the next open */
+  if (stage->fd >= 0 && bcsi_call_enter(stage->store) == BCS_OK) {
+    if (!stage->published)
+      (void)unlinkat(stage->store->staging_fd, stage->name, 0); /* a failure leaves it to the next open */
     bcsi_stage_published(stage);
     bcsi_call_leave(stage->store);
   }

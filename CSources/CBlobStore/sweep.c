@@ -93,6 +93,10 @@ bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed)
   char name[3], shown[4300];
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
+  if (bcsi_slots_keep_files(store)) {
+    bcsi_call_leave(store);
+    return BCS_OK;
+  }
   bcsi_hex(&number, 1, name);
   snprintf(shown, sizeof shown, "%s/blobs/%s", store->info.path, name);
   int fd = openat(store->blobs_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

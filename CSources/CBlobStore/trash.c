@@ -45,7 +45,8 @@ int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_
   return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more) {
+static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more, bool *full) {
+  *full = false;
   MDB_txn *txn;
   bcsi_totals totals;
   bcs_status trouble = BCS_OK, status = bcsi_write_begin(store, &txn);
@@ -61,6 +62,7 @@ static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more) {
   } else {
     bcsi_write_abort(store, txn);
   }
+  *full = rc == MDB_MAP_FULL;
   if (status == BCS_OK && rc != 0) status = bcsi_fail_lmdb(rc, "sweep", store->index.path);
   return status == BCS_OK && !*more ? trouble : status; /* what is left is tried again with the next sweep */
 }
@@ -71,7 +73,11 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
   if (status != BCS_OK) return status;
   status = bcsi_writer_lock(store, false);
   if (status == BCS_OK) {
-    status = sweep_locked(store, limit, more);
+    bool full;
+    do { /* deletions need pages, too */
+      status = sweep_locked(store, limit, more, &full);
+      if (full) status = bcsi_index_grow(store);
+    } while (full && status == BCS_OK);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);

@@ -30,35 +30,37 @@ extension BlobCache {
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: some KeyConvertible,
-    lifetime: Lifetime? = nil, attributes: Attributes = [:], tags: [String] = [],
-    expecting digest: Digest? = nil
+    lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes = [:],
+    tags: [String] = [], expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await store(
-      bytes, for: key.blobCacheKey, lifetime: lifetime, attributes: attributes, tags: tags,
-      expecting: digest)
+      bytes, for: key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow,
+      attributes: attributes, tags: tags, expecting: digest)
   }
 
   /// Stores a file; see the form that takes a ``Key``.
   @discardableResult
   public func store(
     contentsOf path: String, for key: some KeyConvertible, mode: FileMode = .copying,
-    lifetime: Lifetime? = nil, attributes: Attributes = [:], tags: [String] = [],
+    lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes = [:],
+    tags: [String] = [],
     expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await store(
       contentsOf: path, for: key.blobCacheKey, mode: mode, lifetime: lifetime,
-      attributes: attributes, tags: tags, expecting: digest)
+      staleWindow: staleWindow, attributes: attributes, tags: tags, expecting: digest)
   }
 
   /// Stores what `body` writes; see the form that takes a ``Key``.
   @discardableResult
   public func store(
-    for key: some KeyConvertible, lifetime: Lifetime? = nil, attributes: Attributes = [:],
-    tags: [String] = [], expecting digest: Digest? = nil, expectingSize size: Int? = nil,
-    body: (inout Body) async throws -> Void
+    for key: some KeyConvertible, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil,
+    expectingSize size: Int? = nil, body: (inout Body) async throws -> Void
   ) async throws -> Entry {
     try await store(
-      for: key.blobCacheKey, lifetime: lifetime, attributes: attributes, tags: tags,
+      for: key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes,
+      tags: tags,
       expecting: digest, expectingSize: size, body: body)
   }
 
@@ -84,12 +86,12 @@ extension BlobCache {
     try await unpin(key.blobCacheKey)
   }
 
-  /// See ``renew(_:lifetime:)-(Key,_)``.
+  /// See ``renew(_:lifetime:staleWindow:)-(Key,_,_)``.
   @discardableResult
   public func renew(
-    _ key: some KeyConvertible, lifetime: Lifetime
+    _ key: some KeyConvertible, lifetime: Lifetime, staleWindow: Duration? = nil
   ) async throws(Error) -> Bool {
-    try await renew(key.blobCacheKey, lifetime: lifetime)
+    try await renew(key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow)
   }
 
   /// See ``entries(withPrefix:)-(Key?)``.

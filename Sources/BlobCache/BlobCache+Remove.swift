@@ -92,12 +92,23 @@ extension BlobCache {
   /// Gives an entry a new lifetime, counted from now, expired or not; its bytes and attributes
   /// stay.
   ///
+  /// - Parameters:
+  ///   - key: the key.
+  ///   - lifetime: how long it is fresh from now on.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; nil: as it was.
   /// - Returns: false if there is no such entry.
   /// - Throws: ``Error``; the entry is then as it was.
   @discardableResult
-  public func renew(_ key: Key, lifetime: Lifetime) async throws(Error) -> Bool {
+  public func renew(
+    _ key: Key, lifetime: Lifetime, staleWindow: Duration? = nil
+  ) async throws(Error) -> Bool {
     try await operation("renew") { () async throws(Error) -> Bool in
-      try await store.renew(key: key, generation: 0, lifetime: lifetime, attributes: nil) != nil
+      var freshness = freshness(lifetime, staleWindow)
+      if staleWindow == nil { freshness.staleWindow = -1 }
+      let renewed = try await store.renew(
+        key: key, generation: 0, lifetime: freshness, attributes: nil)
+      if renewed != nil { store.flights.forgetFailure(of: key) }
+      return renewed != nil
     }
   }
 }

@@ -8,6 +8,8 @@ extension BlobCache {
   ///   - bytes: the blob; any number of bytes, none included.
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
@@ -16,11 +18,16 @@ extension BlobCache {
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = [],
+    expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes, tags)
-      return try await store.store(bytes, spec: spec, expecting: digest)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
+      let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+        try await store.store(bytes, spec: spec, expecting: digest)
+      }
+      store.flights.forgetFailure(of: key)
+      return entry
     }
   }
 
@@ -40,6 +47,8 @@ extension BlobCache {
   ///   - key: the key.
   ///   - mode: whether the file stays. Default: it does.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
@@ -49,12 +58,16 @@ extension BlobCache {
   @discardableResult
   public func store(
     contentsOf path: String, for key: Key, mode: FileMode = .copying, lifetime: Lifetime? = nil,
-    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil
+    staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = [],
+    expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, lifetime, attributes, tags)
-      let entry = try await store.store(file: path, spec: spec, expecting: digest)
+      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
+      let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+        try await store.store(file: path, spec: spec, expecting: digest)
+      }
+      store.flights.forgetFailure(of: key)
       guard mode.removesSource else { return entry }
       do throws(Error) {
         try SystemFile.remove(path)
@@ -78,6 +91,8 @@ extension BlobCache {
   /// - Parameters:
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
+  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
@@ -86,13 +101,15 @@ extension BlobCache {
   /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
   @discardableResult
   public func store(
-    for key: Key, lifetime: Lifetime? = nil, attributes: Attributes = [:], tags: [String] = [],
-    expecting digest: Digest? = nil, expectingSize size: Int? = nil,
+    for key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
+    attributes: Attributes = [:], tags: [String] = [], expecting digest: Digest? = nil,
+    expectingSize size: Int? = nil,
     body write: (inout Body) async throws -> Void
   ) async throws -> Entry {
     // Known before the first byte is asked for.
     try checkOpen("store")
-    let spec = try spec(key, lifetime, attributes, tags)
+    let freshness = freshness(lifetime, staleWindow)
+    let spec = try spec(key, freshness, attributes, tags)
     if isReadOnly {
       throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
     }
@@ -104,10 +121,13 @@ extension BlobCache {
       try await write(&body)
       let staged = body.staged
       return try await operation("store") { () async throws(Error) -> Entry in
-        try await staged.finish(expecting: digest, size: size)
-        return try await staged.commitEntry(
-          key: spec.key, lifetime: lifetime ?? configuration.defaultLifetime,
-          attributes: attributes, tags: tags)
+        let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+          try await staged.finish(expecting: digest, size: size)
+          return try await staged.commitEntry(
+            key: spec.key, lifetime: freshness, attributes: attributes, tags: tags)
+        }
+        store.flights.forgetFailure(of: key)
+        return entry
       }
     } catch let error as Error where error.code == .cancelled && Task.isCancelled {
       body.staged.discard()
@@ -126,6 +146,9 @@ extension BlobCache {
     public var bytes: [UInt8]
     /// How long it is fresh; nil: ``Configuration/defaultLifetime``.
     public var lifetime: Lifetime?
+    /// For how long after that it is kept, for those who ask for stale; nil:
+    /// ``Configuration/defaultStaleWindow``.
+    public var staleWindow: Duration?
     /// Kept with the entry, 64 KiB at most.
     public var attributes: Attributes
     /// Names by which it can be removed together with others; 64 KiB at most.
@@ -134,12 +157,13 @@ extension BlobCache {
     /// An item for ``BlobCache/storeAll(_:)``.
     public init(
       key: Key, bytes: some Collection<UInt8>, lifetime: Lifetime? = nil,
-      attributes: Attributes = [:], tags: [String] = []
+      staleWindow: Duration? = nil, attributes: Attributes = [:], tags: [String] = []
     ) {
       self.tags = tags
       self.key = key
       self.bytes = (bytes as? [UInt8]) ?? [UInt8](bytes)
       self.lifetime = lifetime
+      self.staleWindow = staleWindow
       self.attributes = attributes
     }
   }
@@ -147,22 +171,24 @@ extension BlobCache {
   /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own.
   /// Of items with equal keys the last one stays.
   ///
-  /// - Returns: the entries, in the order of the items.
+  /// - Returns: the entries, in the order of the items. Where the directory is at a limit, some may
+  ///   have made room for others already.
   /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
   @discardableResult
   public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {
     let items = Array(items)
     return try await operation("store") { () async throws(Error) -> [Entry] in
-      try await store.storeAll(items, defaultLifetime: configuration.defaultLifetime)
+      let entries = try await store.storeAll(items) { freshness($0.lifetime, $0.staleWindow) }
+      for item in items { store.flights.forgetFailure(of: item.key) }
+      return entries
     }
   }
 
   private func spec(
-    _ key: Key, _ lifetime: Lifetime?, _ attributes: Attributes, _ tags: [String]
+    _ key: Key, _ freshness: Freshness, _ attributes: Attributes, _ tags: [String]
   ) throws(Error) -> EntrySpec {
     try EntrySpec(
-      key: key, lifetime: lifetime ?? configuration.defaultLifetime, attributes: attributes,
-      tags: tags, now: store.now)
+      key: key, lifetime: freshness, attributes: attributes, tags: tags, now: store.now)
   }
 
   static let readOnlyAdvice =

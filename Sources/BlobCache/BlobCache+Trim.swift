@@ -32,9 +32,8 @@ extension BlobCache {
       }
       var evicted = 0
       if let age = limits.age {
-        var old = Selection.older(than: age)
-        old.sparesPinned = true
-        evicted = try await store.removeAll(matching: old, progress: nil)
+        let aged = Selection(olderThan: age, sparesPinned: true)
+        evicted += try await store.removeAll(matching: aged, progress: nil)
       }
       var more = true
       while more {

@@ -43,6 +43,7 @@ public final class BlobCache: Sendable {
   public convenience init(
     directory: String, configuration: Configuration = Configuration()
   ) throws(Error) {
+    try configuration.checkFreshness()
     let store = try StoreRegistry.shared.open(directory, configuration: configuration)
     self.init(store: store, configuration: configuration)
   }
@@ -81,6 +82,7 @@ public final class BlobCache: Sendable {
   public static func temporary(
     configuration: Configuration = Configuration()
   ) throws(Error) -> BlobCache {
+    try configuration.checkFreshness()
     let parent = ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
     let path = "\(parent)/blobcache-\(UUID().uuidString)"
     let store = try StoreRegistry.shared.open(

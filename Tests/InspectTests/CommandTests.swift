@@ -22,12 +22,14 @@ private let hello = Array("hello\n".utf8)
   private func entryLine(
     key: String, size: Int = 6, digest: String = helloDigest, lifetime: String = "forever",
     seconds: String = "null", atMost: String = "null", expires: String = "null",
-    expired: Bool = false, pinned: Bool = false, tags: String = "[]", attributes: String = "{}"
+    expired: Bool = false, stale: Bool = false, pinned: Bool = false, tags: String = "[]",
+    attributes: String = "{}"
   ) -> String {
     #"{\#(key),"digest":"\#(digest)","size":\#(size),"location":"index","storedAt":TIME,"#
       + #""lastAccess":null,"hits":0,"lifetime":"\#(lifetime)","lifetimeSeconds":\#(seconds),"#
       + #""atMostSeconds":\#(atMost),"expiresAt":\#(expires),"expired":\#(expired),"#
-      + #""pinned":\#(pinned),"tags":\#(tags),"attributes":\#(attributes)}"# + "\n"
+      + #""stale":\#(stale),"staleWindowSeconds":86400,"pinned":\#(pinned),"tags":\#(tags),"attributes":\#(attributes)}"#
+      + "\n"
   }
 
   // MARK: Words
@@ -434,15 +436,22 @@ private let hello = Array("hello\n".utf8)
     #expect(try run("cat", "kept") == printed("hello"))
   }
 
-  @Test func sweep() throws {
-    #expect(try run("put", "k", "--ttl=0s", input: hello).status == 0)
+  @Test func sweep() async throws {
+    let clock = BlobCache.ManualClock(now: Date(timeIntervalSinceNow: -200_000))
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    try await cache.store(hello, for: "gone", lifetime: .expires(after: .seconds(1)))
+    try await cache.close()
+    #expect(try run("put", "stale", "--ttl=0s", input: hello).status == 0)
     #expect(try run("put", "q", input: hello).status == 0)
-    #expect(try run("sweep") == printed("removed 1 entry that had expired"))
+    #expect(try run("sweep") == printed("removed 1 entry whose time was over"))
     #expect(try run("sweep") == printed("nothing to remove"))
     #expect(
       try run("sweep", "--json")
         == printed(
           #"{"expired":0,"unreferencedFiles":0,"deadStagingFiles":0,"quarantinedFiles":0}"#))
+    #expect(try run("list", "--expired").text.hasSuffix("  stale\n"))
     #expect(try run("cat", "q") == printed("hello"))
   }
 
@@ -474,6 +483,7 @@ private let hello = Array("hello\n".utf8)
         reads      0
         lifetime   until TIME
         expired    TIME (AGO)
+        stale for  1d after that; it is stale now
 
         attribute  a = b\\x1b
 

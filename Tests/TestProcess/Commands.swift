@@ -43,6 +43,7 @@ struct Commands {
       let renewed = try await opened().renew(key(words), lifetime: lifetime(words, 1) ?? .forever)
       return renewed ? "ok" : "miss"
     case "check": return try check(words)
+    case "batch": return try clearAndStore(words)
     case "close-reading": return try await closeWhileReading(words)
     case "forks": return try forks(words)
     case "flip": return try await flip(words)

@@ -73,7 +73,7 @@ extension Commands {
     return "found " + findings.map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")
   }
 
-  private func cError(_ what: String) -> String {
+  func cError(_ what: String) -> String {
     var error = bcs_error()
     bcs_last_error(&error)
     let cause = withUnsafeBytes(of: error.cause) { bytes in

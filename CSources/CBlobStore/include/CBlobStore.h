@@ -339,7 +339,7 @@ typedef struct bcs_entry_spec {
   const void *tags;          /* as in a record; NULL: none, or for a renewal the old ones */
   size_t tags_count;
   bcs_lifetime lifetime;
-  int64_t stale_ms;
+  int64_t stale_ms;          /* negative, for a renewal: the old one */
   int64_t now_ms;
 } bcs_entry_spec;
 

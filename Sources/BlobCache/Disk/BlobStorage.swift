@@ -13,7 +13,9 @@ internal import CBlobStore
   /// When the limit in age makes it expire; 0: never.
   var oldest: Int64
   var isFile: Bool
-  var isExpired: Bool
+  /// For how many milliseconds it had been expired; -1: it was fresh.
+  var expiredFor: Int64
+  var staleWindow: Int64
   var isPinned: Bool
   var keyCount: Int
   var attributesCount: Int
@@ -50,14 +52,14 @@ internal import CBlobStore
       }
     }
     return unsafe make(
-      record, expired: bcs_is_expired(record, now), body: taken,
+      record, expiredFor: unsafe spanSinceExpiry(record, now: now) ?? -1, body: taken,
       inline: UnsafeBufferPointer(start: bytes, count: count))
   }
 
   /// With a body that is owned, or else with a copy of `inline`.
   @inline(__always)
   static func make(
-    _ record: UnsafePointer<bcs_record>, expired: Bool, body: bcs_body,
+    _ record: UnsafePointer<bcs_record>, expiredFor: Int64, body: bcs_body,
     inline: UnsafeBufferPointer<UInt8>
   ) -> BlobStorage {
     let keyCount = unsafe record.pointee.key_count
@@ -72,7 +74,8 @@ internal import CBlobStore
         keyHash: BlobCache.KeyHash(UnsafeRawPointer(record.pointer(to: \.key_hash)!)),
         access: record.pointee.access_ms, hits: record.pointee.hits,
         oldest: record.pointee.oldest_ms, isFile: record.pointee.is_file,
-        isExpired: expired, isPinned: record.pointee.pinned,
+        expiredFor: expiredFor, staleWindow: record.pointee.stale_ms,
+        isPinned: record.pointee.pinned,
         keyCount: keyCount, attributesCount: attributesCount, tagsCount: tagsCount,
         count: body.owned ? body.count : inline.count, body: body)
     }
@@ -106,6 +109,17 @@ internal import CBlobStore
     }
   }
 
+  /// Changes with every write of the entry.
+  var generation: UInt64 { unsafe header.item.generation }
+
+  /// When the entry expires, however often it is read; nil: never.
+  var fixedExpiry: Int64? {
+    let (lifetime, oldest) = unsafe (header.item.lifetime, header.oldest)
+    let deadline = lifetime.kind == BCS_FOREVER ? .max : lifetime.deadline_ms
+    let expiry = oldest > 0 ? min(deadline, oldest) : deadline
+    return expiry == .max ? nil : expiry
+  }
+
   var attributes: BlobCache.Attributes {
     unsafe withUnsafeMutablePointers { head, tail in
       unsafe BlobCache.Attributes(
@@ -136,7 +150,7 @@ internal import CBlobStore
     return unsafe BlobCache.Entry(
       key: key, digest: head.digest, size: head.count, lifetime: head.item.lifetime,
       written: head.item.written_ms, access: access, oldest: head.oldest, hits: Int(hits),
-      expired: head.isExpired,
+      expiredFor: head.expiredFor < 0 ? nil : head.expiredFor, staleWindow: head.staleWindow,
       attributes: attributes, tags: tags, isPinned: head.isPinned, isFile: head.isFile,
       generation: head.item.generation,
       keyHash: head.keyHash)

@@ -12,6 +12,7 @@ struct Counter: ~Copyable, Sendable {
 /// What a store counts off the path of a hit (hits and misses are counted in C).
 final class StoreCounters: Sendable {
   let failedLoads = Counter()
+  let staleHits = Counter()
   let stores = Counter()
   let failedStores = Counter()
   let removals = Counter()

@@ -65,6 +65,6 @@ internal import CBlobStore
   func storage(body: bcs_body, inline: UnsafeBufferPointer<UInt8>) -> BlobStorage {
     var record = unsafe bcs_record()
     unsafe bcs_write_record(raw, &record)
-    return unsafe BlobStorage.make(&record, expired: false, body: body, inline: inline)
+    return unsafe BlobStorage.make(&record, expiredFor: -1, body: body, inline: inline)
   }
 }

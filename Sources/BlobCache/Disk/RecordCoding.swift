@@ -69,17 +69,22 @@ extension BlobCache.Attributes {
 
 extension BlobCache.Lifetime {
   /// As a record keeps it, for an entry written at `now`.
-  func stored(at now: Int64) -> bcs_lifetime {
-    switch form {
+  ///
+  /// - Parameter share: the part of a span that the entry lives, above 0 and at most 1. A record keeps
+  ///   the whole span beside the moment, so `Entry.lifetime` stays what was asked for.
+  func stored(at now: Int64, share: Double = 1) -> bcs_lifetime {
+    func part(_ span: Int64) -> Int64 { share < 1 ? Int64(Double(span) * share) : span }
+    return switch form {
     case .forever:
       bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
     case .span(let span):
-      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, span), window_ms: span)
+      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, part(span)), window_ms: span)
     case .moment(let moment):
       bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
     case .sliding(let window, let most):
       bcs_lifetime(
-        kind: BCS_SLIDING, deadline_ms: most.map { sum(now, $0) } ?? .max, window_ms: window)
+        kind: BCS_SLIDING, deadline_ms: most.map { sum(now, part($0)) } ?? .max,
+        window_ms: window)
     }
   }
 
@@ -112,6 +117,17 @@ extension bcs_lifetime {
   private static func moment(_ milliseconds: Int64) -> Int64? {
     milliseconds == .max ? nil : milliseconds
   }
+}
+
+/// For how many milliseconds a record has been expired; nil: it is fresh. The end of Int64 when the
+/// clock was set back since it was written, so that nobody knows, and beyond the limit in age, where
+/// nothing is kept, not even as stale.
+func spanSinceExpiry(_ record: UnsafePointer<bcs_record>, now: Int64) -> Int64? {
+  guard unsafe bcs_is_expired(record, now) else { return nil }
+  let (expiry, oldest) = unsafe (bcs_expiry_ms(record), record.pointee.oldest_ms)
+  if oldest > 0 && now >= oldest { return .max }
+  let (span, overflow) = now.subtractingReportingOverflow(expiry)
+  return overflow || span < 0 ? .max : span
 }
 
 /// Without overflow: the ends of Int64 stand for "ever".
@@ -167,7 +183,7 @@ extension BlobCache.Entry {
     let attributes = unsafe UnsafeBufferPointer(
       start: record.attributes, count: record.attributes_count)
     var copy = unsafe copy record
-    let expired = unsafe bcs_is_expired(&copy, now)
+    let expiredFor = unsafe spanSinceExpiry(&copy, now: now)
     let digest = unsafe withUnsafeBytes(of: &copy.digest) {
       unsafe BlobCache.Digest(copyingBytes: $0)
     }
@@ -177,7 +193,7 @@ extension BlobCache.Entry {
       size: Int(clamping: unsafe copy.size), lifetime: unsafe copy.lifetime,
       written: unsafe copy.written_ms, access: unsafe copy.access_ms,
       oldest: unsafe copy.oldest_ms,
-      hits: Int(unsafe copy.hits), expired: expired,
+      hits: Int(unsafe copy.hits), expiredFor: expiredFor, staleWindow: unsafe copy.stale_ms,
       attributes: unsafe BlobCache.Attributes(decoding: attributes),
       tags: unsafe TagCoding.decode(
         UnsafeBufferPointer(start: record.tags, count: record.tags_count)),
@@ -187,9 +203,9 @@ extension BlobCache.Entry {
 
   init(
     key: BlobCache.Key, digest: BlobCache.Digest, size: Int, lifetime: bcs_lifetime,
-    written: Int64, access: Int64, oldest: Int64, hits: Int, expired: Bool,
-    attributes: BlobCache.Attributes,
-    tags: [String], isPinned: Bool, isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
+    written: Int64, access: Int64, oldest: Int64, hits: Int, expiredFor: Int64?,
+    staleWindow: Int64, attributes: BlobCache.Attributes, tags: [String], isPinned: Bool,
+    isFile: Bool, generation: UInt64, keyHash: BlobCache.KeyHash
   ) {
     self.init(
       key: key, digest: digest, size: size,
@@ -198,8 +214,9 @@ extension BlobCache.Entry {
       expiresAt: [lifetime.expiry(access: access), oldest > 0 ? oldest : nil].compactMap(\.self)
         .min().map(Date.init(millisecondsSince1970:)),
       lastAccess: hits == 0 ? nil : Date(millisecondsSince1970: access), hits: hits,
-      isExpired: expired, attributes: attributes, tags: tags, isPinned: isPinned,
-      location: isFile ? .file : .index,
+      isExpired: expiredFor != nil, staleWindow: .milliseconds(max(0, staleWindow)),
+      expiredFor: expiredFor.flatMap { $0 == .max ? nil : .milliseconds($0) },
+      attributes: attributes, tags: tags, isPinned: isPinned, location: isFile ? .file : .index,
       generation: generation, keyHash: keyHash)
   }
 }

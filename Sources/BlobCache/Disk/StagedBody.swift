@@ -174,8 +174,7 @@ final class StagedBody: @unchecked Sendable {
 
   /// Stores the finished body; returns when every process sees it.
   func commitEntry(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
-    tags: [String]
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes, tags: [String]
   ) async throws(BlobCache.Error) -> BlobCache.Entry {
     let spec = try EntrySpec(
       key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: store.now)
@@ -184,7 +183,7 @@ final class StagedBody: @unchecked Sendable {
 
   /// As above, and gives the blob.
   func commit(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes
   ) async throws(BlobCache.Error) -> BlobCache.Blob {
     let spec = try EntrySpec(
       key: key, lifetime: lifetime, attributes: attributes, now: store.now)
@@ -229,7 +228,7 @@ final class StagedBody: @unchecked Sendable {
 
   /// The finished body as a blob that is not in the store.
   func unstoredBlob(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes,
     cause: BlobCache.Error
   ) async throws(BlobCache.Error) -> BlobCache.Blob {
     guard let finished else { throw BlobCache.Error(BCS_INVALID, operation: "store") }
@@ -247,6 +246,7 @@ final class StagedBody: @unchecked Sendable {
           }
           unsafe record.size = UInt64(finished.size)
           unsafe record.lifetime = lifetime.stored(at: now)
+          unsafe record.stale_ms = lifetime.staleWindow
           unsafe record.written_ms = now
           unsafe record.access_ms = now
           unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
@@ -254,7 +254,7 @@ final class StagedBody: @unchecked Sendable {
           unsafe record.attributes = attributes.baseAddress
           unsafe record.attributes_count = attributes.count
           return unsafe BlobStorage.make(
-            &record, expired: false, body: body?.take() ?? bcs_body(),
+            &record, expiredFor: -1, body: body?.take() ?? bcs_body(),
             inline: body == nil ? bytes : .init(start: nil, count: 0))
         }
       }

@@ -35,6 +35,7 @@ extension Store {
     out.memoryBytes = Int(clamping: counted.memory_bytes)
     out.loads = flights.loads
     out.joins = flights.joins
+    out.staleHits = counters.staleHits.count
     out.failedLoads = counters.failedLoads.count
     out.stores = counters.stores.count
     out.failedStores = counters.failedStores.count

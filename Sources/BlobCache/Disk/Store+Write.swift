@@ -8,14 +8,14 @@ struct EntrySpec: Sendable {
   let now: Int64
   /// As a record keeps them.
   var tags: [UInt8] = []
-  /// For how many milliseconds after its expiry it is kept.
-  var staleWindow: Int64 = 0
+  /// For how many milliseconds after its expiry it is kept; negative, for a renewal: as it was.
+  let staleWindow: Int64
   /// For a renewal that keeps the attributes, or the tags.
   var keepsAttributes = false
   var keepsTags = false
 
   init(
-    key: BlobCache.Key, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes?,
     tags: [String]? = [], now: Int64
   ) throws(BlobCache.Error) {
     self.key = key
@@ -23,6 +23,7 @@ struct EntrySpec: Sendable {
     keepsTags = tags == nil
     self.attributes = try attributes?.encoded() ?? []
     self.lifetime = lifetime.stored(at: now)
+    staleWindow = lifetime.staleWindow
     self.now = now
     keepsAttributes = attributes == nil
   }
@@ -109,11 +110,18 @@ extension Store {
   func commit(
     _ write: PreparedWrite, inPlace: Bool, operation: String = "store"
   ) async throws(BlobCache.Error) {
+    try await queue.commit([write], inPlace: inPlace && commitsInPlace)
+    let status = try write.outcome(operation)
+    guard status == BCS_OK else { throw BlobCache.Error(status, operation: operation) }
+    counters.stores.add()
+  }
+
+  /// Counts a store that fails, wherever on its way.
+  func countingFailure<R>(
+    _ body: () async throws(BlobCache.Error) -> R
+  ) async throws(BlobCache.Error) -> R {
     do throws(BlobCache.Error) {
-      try await queue.commit([write], inPlace: inPlace && commitsInPlace)
-      let status = try write.outcome(operation)
-      guard status == BCS_OK else { throw BlobCache.Error(status, operation: operation) }
-      counters.stores.add()
+      return try await body()
     } catch {
       if error.code != .cancelled { counters.failedStores.add() }
       throw error
@@ -202,7 +210,7 @@ extension Store {
 
   /// Stores many: small ones in batches of at most half the queue's bound, large ones on their own.
   func storeAll(
-    _ items: [BlobCache.Item], defaultLifetime: BlobCache.Lifetime
+    _ items: [BlobCache.Item], freshness: (BlobCache.Item) -> Freshness
   ) async throws(BlobCache.Error) -> [BlobCache.Entry] {
     let now = now
     var entries: [BlobCache.Entry?] = Array(repeating: nil, count: items.count)
@@ -211,8 +219,8 @@ extension Store {
       // All of them, before anything is stored.
       specs.append(
         try EntrySpec(
-          key: item.key, lifetime: item.lifetime ?? defaultLifetime,
-          attributes: item.attributes, tags: item.tags, now: now))
+          key: item.key, lifetime: freshness(item), attributes: item.attributes, tags: item.tags,
+          now: now))
     }
     var index = 0
     while index < items.count {
@@ -315,7 +323,7 @@ extension Store {
   /// - Parameter generation: renews only the entry that still has it; 0: whatever is there.
   /// - Returns: nil if there is no such entry (any more).
   func renew(
-    key: BlobCache.Key, generation: UInt64, lifetime: BlobCache.Lifetime,
+    key: BlobCache.Key, generation: UInt64, lifetime: Freshness,
     attributes: BlobCache.Attributes?, tags: [String]? = nil
   ) async throws(BlobCache.Error) -> BlobCache.Entry? {
     let spec = try EntrySpec(

@@ -21,7 +21,8 @@ final class Store: Sendable {
   let counters = StoreCounters()
   /// What C counted, when it was shut.
   let lastCounted = Mutex(bcs_counters())
-  let flights = FlightTable<BlobCache.Blob>()
+  let flights: FlightTable<BlobCache.Blob>
+  let loadTimes = LoadTimes()
   let queue: WriteQueue
   /// The writer: a serial queue, which gets a thread of its own.
   let thread: DispatchQueue
@@ -37,6 +38,8 @@ final class Store: Sendable {
     self.handle = handle
     self.isTemporary = isTemporary
     clock = configuration.clock
+    flights = FlightTable(
+      clock: configuration.clock, maximumLoads: configuration.maximumConcurrentLoads)
     isReadOnly = configuration.readOnly
     hasMemory =
       !configuration.readOnly && configuration.verification != .always
@@ -115,7 +118,10 @@ final class Store: Sendable {
   // MARK: Events
 
   /// Calls every instance's `onEvent`.
-  func emit(_ event: BlobCache.Event) { listeners.emit(event) }
+  func emit(_ event: BlobCache.Event) {
+    if event.kind == .storeFailed { counters.failedStores.add() }
+    listeners.emit(event)
+  }
 
   func addListener(_ listener: (@Sendable (BlobCache.Event) -> Void)?) -> Int? {
     listener.map(listeners.add)

@@ -26,59 +26,140 @@ extension BlobCache {
   /// - Parameters:
   ///   - key: names the blob.
   ///   - lifetime: of what the loader brings; nil: the configuration's default.
-  ///   - policy: whether the cache or the loader is asked. Default: ``FetchPolicy/cacheFirst``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; nil: the
+  ///     configuration's default, and where the loader returns `.unchanged`, as it was.
+  ///   - policy: whether the cache or the loader is asked, and what is given when the loader fails.
+  ///     Default: ``FetchPolicy/cacheFirst``.
   ///   - attributes: stored with what the loader brings. Default: none.
   ///   - loader: writes the blob to ``Load/write(_:)`` and says how it ended, see ``Outcome``. Not
   ///     called on a hit.
   /// - Throws: what the loader throws, `CancellationError`, or ``Error``: among others
-  ///   ``Error/Code/notCached`` for ``FetchPolicy/cacheOnly``, ``Error/Code/closed``,
-  ///   ``Error/Code/keyTooLong``.
+  ///   ``Error/Code/notCached`` for ``FetchPolicy/cacheOnly``, ``Error/Code/recentlyFailed`` and
+  ///   ``Error/Code/loadTimedOut`` and ``Error/Code/tooManyWaiters`` where the configuration or the policy
+  ///   sets such bounds, ``Error/Code/closed``, ``Error/Code/keyTooLong``.
   public func fetch(
-    _ key: Key, lifetime: Lifetime? = nil, policy: FetchPolicy = .cacheFirst,
-    attributes: Attributes = [:],
+    _ key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     try checkOpen("fetch")
     var mustReadDisk = false
-    if policy != .reload {
+    if policy.form != .reload {
       switch try store.lookup(key, quick: true) {
-      case .hit(let blob): return blob
+      case .hit(let blob):
+        if policy.earliness > 0, isDueEarly(blob, key, beta: policy.earliness) {
+          refresh(key, lifetime, staleWindow, policy, attributes, .refresh(blob), loader)
+        }
+        return blob
       case .miss: break
       case .wouldBlock: mustReadDisk = true
       }
     }
     return try await fetchSlowly(
-      key, lifetime: lifetime ?? configuration.defaultLifetime, policy: policy,
-      attributes: attributes, mustReadDisk: mustReadDisk, loader: loader)
+      key, lifetime: lifetime, staleWindow: staleWindow, policy: policy, attributes: attributes,
+      mustReadDisk: mustReadDisk, loader: loader)
   }
 
-  /// ``fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)`` for whatever names blobs.
+  /// ``fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` for whatever names blobs.
   public func fetch(
-    _ key: some KeyConvertible, lifetime: Lifetime? = nil, policy: FetchPolicy = .cacheFirst,
-    attributes: Attributes = [:],
+    _ key: some KeyConvertible, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     try await fetch(
-      key.blobCacheKey, lifetime: lifetime, policy: policy, attributes: attributes, loader: loader)
+      key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow, policy: policy,
+      attributes: attributes, loader: loader)
   }
 
   /// Apart from `fetch`, so that a hit pays for none of its frame.
   @inline(never)
   private func fetchSlowly(
-    _ key: Key, lifetime: Lifetime, policy: FetchPolicy, attributes: Attributes,
-    mustReadDisk: Bool,
+    _ key: Key, lifetime: Lifetime?, staleWindow: Duration?, policy: FetchPolicy,
+    attributes: Attributes, mustReadDisk: Bool,
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     if mustReadDisk, let blob = try await store.lookupOffPool(key) { return blob }
-    if policy == .cacheOnly { throw Error.notCached }
+    if policy.staleAtOnce >= 0,
+      let copy = try await store.staleCopy(key, within: policy.staleAtOnce)
+    {
+      if policy.form == .cacheFirst, copy.source == .stale {
+        refresh(key, lifetime, staleWindow, policy, attributes, .load, loader)
+      }
+      if copy.source == .stale { store.counters.staleHits.add() }
+      return copy
+    }
+    if policy.form == .cacheOnly { throw Error.notCached }
     // Attributes that can never be stored are the caller's mistake, and not worth a load.
     if !attributes.isEmpty { _ = try attributes.encoded() }
-    let work = FlightWork(
-      store: store, key: key, lifetime: lifetime, attributes: attributes,
-      reloads: policy == .reload, loader: loader)
-    return try await store.flights.value(for: key, reload: work.reloads, owner: owner) { ticket in
-      try await work.run(ticket)
+    let work = work(
+      key, lifetime, staleWindow, policy, attributes, policy.form == .reload ? .reload : .load,
+      loader)
+    var terms = FlightTerms(
+      negativeLifetime: policy.negativeLifetime >= 0
+        ? policy.negativeLifetime : configuration.negativeLifetime.milliseconds,
+      holdsStale: policy.ifError >= 0, maximumWaiters: configuration.maximumWaiters)
+    if terms.holdsStale {
+      terms.holdsStale = try await store.staleCopy(key, within: policy.ifError) != nil
     }
+    let failure: any Swift.Error
+    do {
+      return try await store.flights.value(
+        for: key, reload: work.mode == .reload, owner: owner, terms: terms
+      ) { ticket in
+        try await work.run(ticket)
+      }
+    } catch let refusal as BackingOff {
+      failure = refusal.cause
+    } catch {
+      guard policy.ifError >= 0, Self.isFailureOfLoad(error) else { throw error }
+      failure = error
+    }
+    // Looked at anew: it may have been removed or replaced meanwhile.
+    guard
+      let copy = try await store.staleCopy(
+        key, within: policy.ifError, cause: failure, fresh: policy.form == .reload)
+    else { throw failure }
+    if copy.source == .stale { store.counters.staleHits.add() }
+    return copy
+  }
+
+  /// Whether a stale copy may stand in for it.
+  private static func isFailureOfLoad(_ error: any Swift.Error) -> Bool {
+    if Task.isCancelled { return false }
+    guard let own = error as? Error else { return true }
+    return ![.cancelled, .closed, .forked, .cycle, .invalidArgument, .keyTooLong].contains(own.code)
+  }
+
+  /// Whether a fresh blob is to be loaded anew before it expires: see `EarlyRefresh`.
+  private func isDueEarly(_ blob: Blob, _ key: Key, beta: Double) -> Bool {
+    guard let expiry = blob.storage.fixedExpiry else { return false }
+    let longest = store.loadTimes.longest
+    let left = Double(expiry) - Double(store.now)
+    // Beyond that no draw reaches: a random number has 53 bits, so its logarithm is above -37.
+    guard longest > 0, left < 37 * beta * Double(longest) else { return false }
+    let time = store.loadTimes.of(key) ?? Double(longest)
+    return left <= EarlyRefresh.margin(loadTime: time, beta: beta, chance: store.clock.chance())
+  }
+
+  /// Loads in the background.
+  private func refresh(
+    _ key: Key, _ lifetime: Lifetime?, _ staleWindow: Duration?, _ policy: FetchPolicy,
+    _ attributes: Attributes, _ mode: FlightWork.Mode,
+    _ loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
+  ) {
+    let work = work(key, lifetime, staleWindow, policy, attributes, mode, loader)
+    store.flights.refresh(key, owner: owner) { ticket in try await work.run(ticket) }
+  }
+
+  private func work(
+    _ key: Key, _ lifetime: Lifetime?, _ staleWindow: Duration?, _ policy: FetchPolicy,
+    _ attributes: Attributes, _ mode: FlightWork.Mode,
+    _ loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
+  ) -> FlightWork {
+    FlightWork(
+      store: store, key: key, freshness: freshness(lifetime, staleWindow),
+      keepsWindow: staleWindow == nil, attributes: attributes, mode: mode,
+      timeLimit: policy.timeLimit ?? configuration.loadTimeLimit, loader: loader)
   }
 }
 
@@ -97,41 +178,77 @@ extension Store {
   }
 
   /// What is there, expired or not, and not counted as an access.
-  fileprivate func peek(_ key: BlobCache.Key) async throws(BlobCache.Error) -> BlobCache.Blob? {
+  func peek(_ key: BlobCache.Key) async throws(BlobCache.Error) -> BlobCache.Blob? {
     switch try lookup(key, quick: true, freshOnly: false, touch: false) {
     case .hit(let blob): return blob
     case .miss: return nil
     case .wouldBlock: return try await lookupOffPool(key, freshOnly: false, touch: false)
     }
   }
+
+  /// The copy at hand: fresh, or expired for less than `window` milliseconds and its own stale window,
+  /// and then marked so.
+  ///
+  /// - Parameters:
+  ///   - cause: why a stale one is given, if because of a failure.
+  ///   - fresh: whether a fresh one is marked, too.
+  func staleCopy(
+    _ key: BlobCache.Key, within window: Int64, cause: (any Swift.Error)? = nil, fresh: Bool = false
+  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
+    guard let copy = try await peek(key) else { return nil }
+    let (age, kept) = (copy.storage.header.expiredFor, copy.storage.header.staleWindow)
+    if age < 0 && !fresh { return copy }
+    guard age < min(window, kept) else { return nil }
+    return copy.from(.stale, cause: cause)
+  }
 }
 
 /// The work of one flight: look again, load, store.
-private struct FlightWork: Sendable {
+struct FlightWork: Sendable {
+  enum Mode: Equatable, Sendable {
+    /// Unless a fresh entry is there by now.
+    case load
+    /// In any case.
+    case reload
+    /// Unless the fresh entry that is there is another one than this generation.
+    case refresh(generation: UInt64)
+
+    static func refresh(_ blob: BlobCache.Blob) -> Mode {
+      .refresh(generation: blob.storage.generation)
+    }
+  }
+
   let store: Store
   let key: BlobCache.Key
-  let lifetime: BlobCache.Lifetime
+  let freshness: Freshness
+  /// Whether a renewal leaves the stale window as it was.
+  let keepsWindow: Bool
   let attributes: BlobCache.Attributes
-  let reloads: Bool
+  let mode: Mode
+  let timeLimit: Duration?
   let loader: @Sendable @concurrent (inout BlobCache.Load) async throws -> BlobCache.Outcome
 
   func run(_ ticket: FlightTicket<BlobCache.Blob>) async throws -> BlobCache.Blob {
+    try await ticket.board()
     let previous = try await store.peek(key)
-    if !reloads, let previous, !previous.entry.isExpired {
+    if let previous, suffices(previous) {
       // Whoever stored between the caller's miss and this flight has done its work. Looked up once
       // more, since this counts as an access and the peek did not.
       if case .hit(let blob) = try store.lookup(key, quick: true) { return blob }
       return previous
     }
 
-    let start = ContinuousClock.now
+    let start = store.clock.reading
     store.flights.countLoad()
     let body = StagedBody(store: store, fallsBackToMemory: true)
     do {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
-      let outcome = try await loader(&load)
+      let outcome = try await inTime(ticket, since: start) { try await loader(&load) }
+      let time = store.clock.reading - start
       let blob = try await conclude(outcome, body: body, previous: previous, ticket: ticket)
-      store.emit(.loaded(key: key, duration: ContinuousClock.now - start, size: blob.count))
+      if case .loadedNotStored(let cause) = blob.source, cause.code == .loadTimedOut { return blob }
+      store.loadTimes.note(key, time)
+      store.emit(.loaded(key: key, duration: store.clock.reading - start, size: blob.count))
       return blob
     } catch {
       body.discard()
@@ -141,61 +258,89 @@ private struct FlightWork: Sendable {
         throw error
       }
       store.counters.failedLoads.add()
-      store.emit(.loadFailed(key: key, duration: ContinuousClock.now - start, error: error))
+      store.emit(.loadFailed(key: key, duration: store.clock.reading - start, error: error))
       throw error
     }
+  }
+
+  private func suffices(_ previous: BlobCache.Blob) -> Bool {
+    if previous.storage.header.expiredFor >= 0 { return false }
+    switch mode {
+    case .load: return true
+    case .reload: return false
+    case .refresh(let generation): return previous.storage.generation != generation
+    }
+  }
+
+  /// Calls the loader, with its time limit running.
+  private func inTime(
+    _ ticket: FlightTicket<BlobCache.Blob>, since start: Duration,
+    _ load: () async throws -> BlobCache.Outcome
+  ) async throws -> BlobCache.Outcome {
+    guard let timeLimit else { return try await load() }
+    let timer = ticket.limit(to: timeLimit) { [store, key] error in
+      store.counters.failedLoads.add()
+      store.emit(.loadFailed(key: key, duration: store.clock.reading - start, error: error))
+    }
+    defer { timer.cancel() }
+    return try await load()
   }
 
   private func conclude(
     _ outcome: BlobCache.Outcome, body: StagedBody, previous: BlobCache.Blob?,
     ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
-    let lifetime = outcome.lifetime ?? lifetime
+    let freshness = freshness.replaced(
+      lifetime: outcome.lifetime, staleWindow: outcome.staleWindow)
     switch outcome.form {
     case .complete:
       return try await keep(
-        body, lifetime: lifetime, attributes: outcome.attributes ?? attributes, ticket: ticket)
+        body, lifetime: freshness, attributes: outcome.attributes ?? attributes, ticket: ticket)
     case .doNotStore:
       try await body.finish()
       return try await body.unstoredBlob(
-        key: key, lifetime: lifetime, attributes: attributes, cause: .notToBeStored)
+        key: key, lifetime: freshness, attributes: attributes, cause: .notToBeStored)
     case .unchanged:
       guard let previous else { throw BlobCache.Error.nothingToKeep }
       guard body.count == 0 else { throw BlobCache.Error.unchangedButWritten }
+      var renewed = freshness
+      if keepsWindow && outcome.staleWindow == nil {
+        renewed.staleWindow = previous.storage.header.staleWindow
+      }
       return try await renew(
-        previous, lifetime: lifetime, attributes: outcome.attributes, body: body, ticket: ticket)
+        previous, lifetime: renewed, attributes: outcome.attributes, body: body, ticket: ticket)
     }
   }
 
   /// Stores what was written, if it may be and can be; hands it over in any case.
   private func keep(
-    _ body: StagedBody, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes,
+    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes,
     ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     // Hashing a large body takes long, so it comes before the point of no return.
     try await body.finish()
     if let bar = await ticket.barFromStoring() {
       return try await body.unstoredBlob(
-        key: key, lifetime: lifetime, attributes: attributes, cause: .barred(bar))
+        key: key, lifetime: freshness, attributes: attributes, cause: .barred(bar))
     }
-    return try await commit(body, lifetime: lifetime, attributes: attributes)
+    return try await commit(body, lifetime: freshness, attributes: attributes)
   }
 
   private func commit(
-    _ body: StagedBody, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes
+    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes
   ) async throws -> BlobCache.Blob {
     do throws(BlobCache.Error) {
-      return try await body.commit(key: key, lifetime: lifetime, attributes: attributes)
+      return try await body.commit(key: key, lifetime: freshness, attributes: attributes)
     } catch {
       store.emit(.storeFailed(key: key, error: error))
       return try await body.unstoredBlob(
-        key: key, lifetime: lifetime, attributes: attributes, cause: error)
+        key: key, lifetime: freshness, attributes: attributes, cause: error)
     }
   }
 
   /// Lets the previous bytes be fresh anew.
   private func renew(
-    _ previous: BlobCache.Blob, lifetime: BlobCache.Lifetime, attributes: BlobCache.Attributes?,
+    _ previous: BlobCache.Blob, lifetime freshness: Freshness, attributes: BlobCache.Attributes?,
     body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     if let bar = await ticket.barFromStoring() {
@@ -203,10 +348,11 @@ private struct FlightWork: Sendable {
     }
     do throws(BlobCache.Error) {
       let renewed = try await store.renew(
-        key: key, generation: previous.entry.generation, lifetime: lifetime,
+        key: key, generation: previous.entry.generation, lifetime: freshness,
         attributes: attributes)
       // What is there now: the renewed entry, or what somebody has stored in its place.
-      if let blob = try await store.peek(key), renewed != nil || !blob.entry.isExpired {
+      if let blob = try await store.peek(key), renewed != nil || blob.storage.header.expiredFor < 0
+      {
         return blob.from(.loaded)
       }
       if renewed != nil { return previous.from(.loaded) }
@@ -218,14 +364,17 @@ private struct FlightWork: Sendable {
     try await body.write(Contents(blob: previous))
     try await body.finish()
     return try await commit(
-      body, lifetime: lifetime, attributes: attributes ?? previous.attributes)
+      body, lifetime: freshness, attributes: attributes ?? previous.attributes)
   }
 }
 
 extension BlobCache.Blob {
   /// The same bytes, with another word on where they came from.
-  fileprivate func from(_ source: Source) -> BlobCache.Blob {
-    BlobCache.Blob(storage: storage, source: source, access: access, hits: hits)
+  fileprivate func from(
+    _ source: Source, cause: (any Swift.Error)? = nil
+  ) -> BlobCache.Blob {
+    BlobCache.Blob(
+      storage: storage, source: source, access: access, hits: hits, staleCause: cause)
   }
 }
 
@@ -280,7 +429,32 @@ extension BlobCache.Error {
         .superseded, operation: "fetch", message: "The key was removed while it was being loaded.")
     case .cancelled:
       .cancelled("fetch")
+    case .timedOut:
+      .loadTimedOut
     }
+  }
+
+  static let loadTimedOut = Self(
+    .loadTimedOut, operation: "fetch",
+    message: """
+      The loader did not end within its time limit, and was cancelled. Try again later, or give it \
+      more time with `loadTimeLimit`.
+      """)
+
+  static let tooManyWaiters = Self(
+    .tooManyWaiters, operation: "fetch",
+    message: """
+      As many fetches as `maximumWaiters` allows wait for this key already. Try again later.
+      """)
+
+  static func recentlyFailed(_ cause: any Swift.Error) -> Self {
+    Self(
+      .recentlyFailed, operation: "fetch",
+      message: """
+        A load of the key failed a short while ago, and the origin was not asked again. Wait for the \
+        end of `negativeLifetime`, or use `.reload`.
+        """,
+      cause: "\(cause)")
   }
 
   static let closedDuringFetch = closed("fetch")

@@ -1,18 +1,5 @@
 internal import Synchronization
 
-/// What the task of a flight holds: its name, and the question whether it may store.
-struct FlightTicket<Value: Sendable>: Sendable {
-  let flight: FlightID
-  fileprivate let table: FlightTable<Value>
-
-  /// Asks whether the result may be stored, and if so waits until nothing older of the same key is
-  /// being committed. Nil means yes. Ask once, right before the commit: from then on the flight
-  /// can no longer be superseded, detached or cancelled.
-  func barFromStoring() async -> FlightBar? {
-    await table.barFromStoring(flight)
-  }
-}
-
 /// The flights of one store: a lock around ``FlightMachine``, and its actions carried out outside
 /// of that lock.
 ///
@@ -28,6 +15,10 @@ final class FlightTable<Value: Sendable>: Sendable {
     case closed
     case askAgain
     case cycle
+    case crowded
+    case recentlyFailed(any Swift.Error)
+    case backingOff(any Swift.Error)
+    case timedOut
   }
 
   fileprivate struct Parked {
@@ -44,18 +35,31 @@ final class FlightTable<Value: Sendable>: Sendable {
   }
 
   fileprivate struct State {
-    var machine = Machine()
+    var machine: Machine
     var parked: [WaiterID: Parked] = [:]
     var tasks: [FlightID: Task<Void, Never>] = [:]
     /// Those who wait until a flight has landed, without wanting its value.
     var landings: [FlightID: [CheckedContinuation<Void, Never>]] = [:]
+    /// Loaders that wait for a permit: to begin, or (there may be several tasks) to go on.
+    var line: [FlightID: [CheckedContinuation<Bool, Never>]] = [:]
   }
 
-  private let state = Mutex(State())
+  let clock: BlobCache.Clock
+  private let limitsLoads: Bool
+  private let state: Mutex<State>
+  private let failureCount = Atomic<Int>(0)
   private let joinCount = Atomic<Int>(0)
   private let loadCount = Atomic<Int>(0)
 
-  init() {}
+  /// - Parameters:
+  ///   - clock: what limits, negative lifetimes and back-off go by.
+  ///   - maximumLoads: how many loaders run at once; nil: any number.
+  init(clock: BlobCache.Clock = .system, maximumLoads: Int? = nil) {
+    self.clock = clock
+    limitsLoads = maximumLoads != nil
+    state = Mutex(
+      State(machine: Machine(maximumLoads: maximumLoads, failures: FailureBook { $0.byteCount })))
+  }
 
   /// How many calls waited for somebody else's flight.
   var joins: Int { joinCount.load(ordering: .relaxed) }
@@ -82,7 +86,27 @@ final class FlightTable<Value: Sendable>: Sendable {
   /// - Throws: What `work` throws; `CancellationError` when the calling task is cancelled;
   ///   `BlobCache.Error` when the wait would close a cycle or the instance was closed.
   func value(
-    for key: BlobCache.Key, reload: Bool, owner: FlightOwner, work: @escaping Work
+    for key: BlobCache.Key, reload: Bool, owner: FlightOwner, terms: FlightTerms = FlightTerms(),
+    work: @escaping Work
+  ) async throws -> Value {
+    // A loader that waits lets others load meanwhile.
+    guard let caller = WaitGraph.caller, let permits = caller.permits else {
+      return try await answer(key, reload, owner, terms, work)
+    }
+    permits.lend(caller.flight)
+    let result: Result<Value, any Swift.Error>
+    do {
+      result = .success(try await answer(key, reload, owner, terms, work))
+    } catch {
+      result = .failure(error)
+    }
+    await permits.regain(caller.flight)
+    return try result.get()
+  }
+
+  private func answer(
+    _ key: BlobCache.Key, _ reload: Bool, _ owner: FlightOwner, _ terms: FlightTerms,
+    _ work: @escaping Work
   ) async throws -> Value {
     while true {
       let waiter = WaiterID.next()
@@ -90,8 +114,8 @@ final class FlightTable<Value: Sendable>: Sendable {
         await withTaskPriorityEscalationHandler {
           await withCheckedContinuation { continuation in
             ask(
-              key, waiter: waiter, owner: owner, reload: reload, continuation: continuation,
-              work: work)
+              key, waiter: waiter, owner: owner, reload: reload, terms: terms,
+              continuation: continuation, work: work)
           }
         } onPriorityEscalated: { _, priority in
           perform(.escalate(waiter, priority: priority.rawValue))
@@ -105,21 +129,52 @@ final class FlightTable<Value: Sendable>: Sendable {
       case .closed: throw BlobCache.Error.closedDuringFetch
       case .cycle: throw BlobCache.Error.fetchCycle
       case .askAgain: continue
+      case .crowded: throw BlobCache.Error.tooManyWaiters
+      case .recentlyFailed(let cause): throw BlobCache.Error.recentlyFailed(cause)
+      case .backingOff(let cause): throw BackingOff(cause: cause)
+      case .timedOut: throw BlobCache.Error.loadTimedOut
       }
     }
+  }
+
+  /// Begins a load that nobody waits for, unless one of the key is in the air or its origin has to be
+  /// left alone.
+  func refresh(_ key: BlobCache.Key, owner: FlightOwner, work: @escaping Work) {
+    let event = Machine.Event.refresh(
+      key, owner: owner, priority: Task.currentPriority.rawValue, flight: FlightID.next(),
+      now: clock.milliseconds)
+    carryOut(state.withLock { decide(&$0, event) }, work: work)
+  }
+
+  /// The key was stored, so nothing is held against it any more.
+  func forgetFailure(of key: BlobCache.Key) {
+    if failureCount.load(ordering: .relaxed) > 0 { perform(.forget(key)) }
+  }
+
+  /// Ends a flight for its waiters and its key. False: it had ended, or is storing what it brought.
+  func timeOut(_ flight: FlightID) -> Bool {
+    let ending = FlightEnding.failed(
+      BlobCache.Error.loadTimedOut, now: clock.milliseconds, chance: clock.chance())
+    let (ended, effects) = state.withLock { state in
+      let mayEnd = !state.machine.mustEnd(flight)
+      let effects = decide(&state, .timeOut(flight, ending))
+      return (mayEnd && state.machine.mustEnd(flight), effects)
+    }
+    carryOut(effects, work: nil)
+    return ended
   }
 
   /// Bars the current flight of `key` from storing, and lets the next caller start a new one. What
   /// was being committed already is waited for, so that a removal made after this call removes it.
   func detach(_ key: BlobCache.Key) async {
-    await settle { $0.handle(.detach(key)) }
+    await settle { _ in [key] }
   }
 
   /// ``detach(_:)`` for every key in the air that `isAffected` names.
   func detachAll(where isAffected: (BlobCache.Key) -> Bool = { _ in true }) async {
     await settle { machine in
-      let keys = Set(machine.flights.values.lazy.map(\.key)).filter(isAffected)
-      return keys.flatMap { machine.handle(.detach($0)) }
+      Set(machine.flights.values.lazy.map(\.key)).union(machine.failures.failures.keys)
+        .filter(isAffected)
     }
   }
 
@@ -147,11 +202,13 @@ final class FlightTable<Value: Sendable>: Sendable {
   /// A cancellation cannot fall in between: the cancelled flag of a task is set before its handlers
   /// run. Either it is seen here, or the handler comes for the lock later and finds the waiter.
   private func ask(
-    _ key: BlobCache.Key, waiter: WaiterID, owner: FlightOwner, reload: Bool,
+    _ key: BlobCache.Key, waiter: WaiterID, owner: FlightOwner, reload: Bool, terms: FlightTerms,
     continuation: CheckedContinuation<Answer, Never>, work: @escaping Work
   ) {
     let caller = WaitGraph.currentFlight
     let priority = Task.currentPriority.rawValue
+    var terms = terms
+    terms.now = clock.milliseconds
     let (refusal, effects): (Answer?, [Effect]) = state.withLock { state in
       if Task.isCancelled { return (.cancelled, []) }
       let joined = state.machine.joinable(key, reload: reload)
@@ -164,8 +221,9 @@ final class FlightTable<Value: Sendable>: Sendable {
         continuation: continuation, edge: caller.map { (waiting: $0, target: flight) })
       if joined != nil { joinCount.add(1, ordering: .relaxed) }
       let event = Machine.Event.ask(
-        key, waiter: waiter, owner: owner, priority: priority, reload: reload, flight: flight)
-      return (nil, state.apply(event, result: nil))
+        key, waiter: waiter, owner: owner, priority: priority, reload: reload, flight: flight,
+        terms: terms)
+      return (nil, decide(&state, event))
     }
     if let refusal { continuation.resume(returning: refusal) }
     carryOut(effects, work: work)
@@ -185,18 +243,31 @@ final class FlightTable<Value: Sendable>: Sendable {
     }
   }
 
-  private func settle(_ detach: (inout Machine) -> [Machine.Action]) async {
-    let older = state.withLock { state in
-      state.machine.flights.isEmpty
-        ? []
-        : detach(&state.machine).flatMap { action in
-          if case .settle(let flights) = action { flights } else { [FlightID]() }
-        }
+  private func settle(_ affected: (Machine) -> some Collection<BlobCache.Key>) async {
+    let effects: [Effect] = state.withLock { state in
+      if state.machine.flights.isEmpty && state.machine.failures.count == 0 { return [] }
+      return affected(state.machine).flatMap { decide(&state, .detach($0)) }
     }
-    await landed(older)
+    carryOut(effects, work: nil)
+    for case .settle(let older) in effects { await landed(older) }
   }
 
-  fileprivate func barFromStoring(_ flight: FlightID) async -> FlightBar? {
+  func board(_ flight: FlightID) async -> Bool {
+    limitsLoads ? await stand(.board(flight), flight) : true
+  }
+
+  /// Waits in the line, as far as the event leads there. False: turned away.
+  private func stand(_ event: Machine.Event, _ flight: FlightID) async -> Bool {
+    await withCheckedContinuation { continuation in
+      let effects = state.withLock { state in
+        state.line[flight, default: []].append(continuation)
+        return decide(&state, event)
+      }
+      carryOut(effects, work: nil)
+    }
+  }
+
+  func barFromStoring(_ flight: FlightID) async -> FlightBar? {
     for action in state.withLock({ $0.machine.handle(.commit(flight)) }) {
       switch action {
       case .withhold(let bar): return bar
@@ -216,11 +287,20 @@ final class FlightTable<Value: Sendable>: Sendable {
     case escalate(Task<Void, Never>, UInt8)
     case answer([Parked], Answer)
     case landed([CheckedContinuation<Void, Never>])
+    case goOn([CheckedContinuation<Bool, Never>], Bool)
+    case settle([FlightID])
   }
 
   private func perform(_ event: Machine.Event, result: Result<Value, any Swift.Error>? = nil) {
-    let effects = state.withLock { $0.apply(event, result: result) }
-    carryOut(effects, work: nil)
+    carryOut(state.withLock { decide(&$0, event, result: result) }, work: nil)
+  }
+
+  private func decide(
+    _ state: inout State, _ event: Machine.Event, result: Result<Value, any Swift.Error>? = nil
+  ) -> [Effect] {
+    let effects = state.apply(event, result: result)
+    failureCount.store(state.machine.failures.count, ordering: .relaxed)
+    return effects
   }
 
   private func carryOut(_ effects: [Effect], work: Work?) {
@@ -232,6 +312,9 @@ final class FlightTable<Value: Sendable>: Sendable {
         task.escalatePriority(to: TaskPriority(rawValue: priority))
       case .answer(let waiters, let answer): for waiter in waiters { waiter.resume(answer) }
       case .landed(let others): for other in others { other.resume() }
+      case .goOn(let loaders, let permitted):
+        for loader in loaders { loader.resume(returning: permitted) }
+      case .settle: break
       }
     }
   }
@@ -239,15 +322,19 @@ final class FlightTable<Value: Sendable>: Sendable {
   /// Runs in the task of the first caller, so that `Task` copies its task-locals and its priority.
   private func start(_ flight: FlightID, _ work: @escaping Work) {
     let base = Task.currentPriority.rawValue
-    let task = WaitGraph.$currentFlight.withValue(flight) {
+    let caller = WaitGraph.Caller(flight: flight, permits: limitsLoads ? self : nil)
+    let task = WaitGraph.$caller.withValue(caller) {
       Task {
         let result: Result<Value, any Swift.Error>
+        let ending: FlightEnding
         do {
           result = .success(try await work(FlightTicket(flight: flight, table: self)))
+          ending = .succeeded
         } catch {
           result = .failure(error)
+          ending = .failed(error, now: clock.milliseconds, chance: clock.chance())
         }
-        perform(.land(flight), result: result)
+        perform(.land(flight, ending), result: result)
       }
     }
     // What was decided before the task could be entered is made up for here.
@@ -278,20 +365,43 @@ extension FlightTable.State {
         if let result { effects.append(.answer(unpark(waiters), .result(result))) }
       case .answerCancelled(let waiter): effects.append(.answer(unpark([waiter]), .cancelled))
       case .answerClosed(let waiters): effects.append(.answer(unpark(waiters), .closed))
+      case .answerTimedOut(let waiters): effects.append(.answer(unpark(waiters), .timedOut))
+      case .answerCrowded(let waiter): effects.append(.answer(unpark([waiter]), .crowded))
+      case .answerRecentlyFailed(let waiter):
+        effects.append(.answer(unpark([waiter]), .recentlyFailed(cause(event))))
+      case .answerBackingOff(let waiter):
+        effects.append(.answer(unpark([waiter]), .backingOff(cause(event))))
+      case .admit(let flights):
+        effects += flights.map { .goOn(line.removeValue(forKey: $0) ?? [], true) }
+      case .turnAway(let flight):
+        effects.append(.goOn(line.removeValue(forKey: flight) ?? [], false))
+      case .settle(let flights): effects.append(.settle(flights))
       case .askAgain(let waiters): effects.append(.answer(unpark(waiters), .askAgain))
-      case .store, .withhold, .settle: break
+      case .store, .withhold: break
       }
     }
-    if case .land(let flight) = event {
+    if case .land(let flight, _) = event {
       tasks[flight] = nil
       if let others = landings.removeValue(forKey: flight) { effects.append(.landed(others)) }
     }
     return effects
   }
 
+  /// What the failure was that an ask was refused for.
+  private func cause(_ event: FlightTable.Machine.Event) -> any Swift.Error {
+    guard case .ask(let key, _, _, _, _, _, _) = event, let failure = machine.failures.failures[key]
+    else { return BackingOff(cause: CancellationError()) }
+    return failure.cause
+  }
+
   private mutating func unpark(_ waiters: [WaiterID]) -> [FlightTable.Parked] {
     waiters.compactMap { parked.removeValue(forKey: $0) }
   }
+}
+
+extension FlightTable: PermitLender {
+  func lend(_ flight: FlightID) { perform(.lend(flight)) }
+  func regain(_ flight: FlightID) async { _ = await stand(.regain(flight), flight) }
 }
 
 // The generic class above cannot hold these.

@@ -1,10 +1,11 @@
 extension BlobCache {
   /// What a loader has achieved: the value that it returns to
-  /// ``BlobCache/fetch(_:lifetime:policy:attributes:loader:)-(Key,_,_,_,_)``.
+  /// ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``.
   public struct Outcome: Sendable {
     enum Form: Sendable { case complete, unchanged, doNotStore }
     let form: Form
     var lifetime: Lifetime?
+    var staleWindow: Duration?
     var attributes: Attributes?
 
     /// What was written is the whole blob: store it with the lifetime and attributes that were given
@@ -15,11 +16,13 @@ extension BlobCache {
     ///
     /// - Parameters:
     ///   - lifetime: in place of the one given to `fetch`; nil: that one.
+    ///   - staleWindow: for how long after that it is kept, in place of the one given to `fetch`; nil:
+    ///     that one.
     ///   - attributes: in place of those given to `fetch`; nil: those.
     public static func complete(
-      lifetime: Lifetime? = nil, attributes: Attributes? = nil
+      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil
     ) -> Outcome {
-      Outcome(form: .complete, lifetime: lifetime, attributes: attributes)
+      Outcome(form: .complete, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes)
     }
 
     /// The bytes of ``Load/previous`` are still right: keep them and their attributes, and let them
@@ -34,11 +37,14 @@ extension BlobCache {
     ///
     /// - Parameters:
     ///   - lifetime: in place of the one given to `fetch`; nil: that one.
+    ///   - staleWindow: for how long after that it is kept, in place of the one given to `fetch`; nil:
+    ///     that one, and if there is none, as it was.
     ///   - attributes: in place of those that are stored; nil: those stay.
     public static func unchanged(
-      lifetime: Lifetime? = nil, attributes: Attributes? = nil
+      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil
     ) -> Outcome {
-      Outcome(form: .unchanged, lifetime: lifetime, attributes: attributes)
+      Outcome(
+        form: .unchanged, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes)
     }
 
     /// What was written goes to those who wait and nowhere else. An entry that is there stays. The

@@ -7,7 +7,7 @@ internal import Synchronization
 /// edge that would close a ring is refused: the one call that asks for it gets an error, the others
 /// go on.
 ///
-/// Who is calling is known by a task-local, ``currentFlight``, set in the task of each loader and
+/// Who is calling is known by a task-local, ``caller``, set in the task of each loader and
 /// inherited by everything it spawns. That alone would not do: two loaders that ask for each
 /// other's key carry different ones, and each looks innocent by itself. Calls from outside of
 /// loaders make no edge, since nothing waits for them; so the lock below is touched by nested
@@ -19,8 +19,18 @@ struct WaitGraph {
   /// The one graph of this process. Locked after a table's lock, never before one.
   static let shared = Mutex(WaitGraph())
 
-  /// The flight on whose behalf the current task runs, if it is a loader's.
-  @TaskLocal static var currentFlight: FlightID?
+  /// A loader, as what it spawns knows it.
+  struct Caller: Sendable {
+    let flight: FlightID
+    /// Where its permit comes from, if loads are limited there.
+    let permits: (any PermitLender)?
+  }
+
+  /// The loader on whose behalf the current task runs, if it is a loader's.
+  @TaskLocal static var caller: Caller?
+
+  /// Its flight.
+  static var currentFlight: FlightID? { caller?.flight }
 
   var isEmpty: Bool { edges.isEmpty }
 

@@ -21,6 +21,10 @@ extension BlobCache {
     /// Where the bytes came from.
     public let source: Source
 
+    /// Why an expired copy is given, where it is given because a load failed: what the loader threw,
+    /// or an ``Error`` of the cache. Nil otherwise.
+    public let staleCause: (any Swift.Error)?
+
     @inline(__always)
     init(storage: BlobStorage, source: Source) {
       self.init(
@@ -28,11 +32,15 @@ extension BlobCache {
     }
 
     @inline(__always)
-    init(storage: BlobStorage, source: Source, access: Int64, hits: UInt32) {
+    init(
+      storage: BlobStorage, source: Source, access: Int64, hits: UInt32,
+      staleCause: (any Swift.Error)? = nil
+    ) {
       self.storage = storage
       self.source = source
       self.access = access
       self.hits = hits
+      self.staleCause = staleCause
     }
 
     /// Where the bytes of a blob came from.
@@ -45,7 +53,8 @@ extension BlobCache {
       case loaded
       /// From memory: kept there since an earlier lookup, and the newest all the same.
       case memory
-      /// An expired copy, by a policy that allows it.
+      /// An expired copy, by a policy that allows it; or, where a `.reload` failed, whatever copy is at
+      /// hand. ``Blob/staleCause`` tells which failure made it so, if one did.
       case stale
       /// A loader brought them, and they could not be stored, for this reason.
       case loadedNotStored(Error)

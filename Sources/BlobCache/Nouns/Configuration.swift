@@ -23,6 +23,43 @@ extension BlobCache {
     /// The lifetime of entries that are stored without one. Default: `.forever`.
     public var defaultLifetime: Lifetime = .forever
 
+    /// For how long after their expiry entries are kept that are stored without a stale window: so
+    /// that there is something to revalidate, and something to give when the origin is down. Such an
+    /// entry is a miss all the same, unless a policy asks for stale; see ``FetchPolicy``. When a limit
+    /// wants room, entries in their stale window go before every fresh one. Default: a day, which
+    /// outlives a night without the origin. Zero: what has expired is swept with the next sweep.
+    public var defaultStaleWindow: Duration = .seconds(86_400)
+
+    /// The largest part of its span by which an entry's life is shortened at random, so that what is
+    /// stored together does not expire together: with 0.1, `.expires(after: .seconds(60))` lives 54 to
+    /// 60 s. It concerns `.expires(after:)` and the `atMost` of `.sliding`; ``Entry/lifetime`` stays what
+    /// was asked for, ``Entry/expiresAt`` tells when it is. From 0 to 1. Default: 0.
+    public var lifetimeJitter = 0.0
+
+    /// For how long a failed load is remembered: until then, a fetch of the key throws
+    /// ``Error/Code/recentlyFailed`` with the failure as its cause, and the origin is not asked. A
+    /// `.reload`, a store, a renewal or a removal of the key by this process ends it earlier. It is kept
+    /// in the memory of this process, for the 8,192 keys that failed last (and 4 MiB of keys). See
+    /// ``FetchPolicy/rememberingFailures(for:)-swift.method`` for one fetch. Default: zero, the next fetch
+    /// asks again.
+    public var negativeLifetime: Duration = .zero
+
+    /// How long a loader may take. One that has not ended by then is cancelled; those who wait for it
+    /// get ``Error/Code/loadTimedOut``, and the key is free, whether the loader heeds its cancellation or
+    /// not: what it brings later is dropped. See ``FetchPolicy/loadTimeLimit(_:)-swift.method`` for one
+    /// fetch. Default: nil, no limit.
+    public var loadTimeLimit: Duration?
+
+    /// How many fetches may wait for one load; those that would be more throw
+    /// ``Error/Code/tooManyWaiters`` at once. Default: nil, no limit.
+    public var maximumWaiters: Int?
+
+    /// How many loaders run at once; others stand in a line, first come, first served, in which their
+    /// time limit does not run. A loader that waits for another fetch does not count meanwhile, and
+    /// comes before the line when it goes on, so loaders that fetch cannot block one another. The first
+    /// opener's holds. Default: nil, no limit.
+    public var maximumConcurrentLoads: Int?
+
     /// When a blob's bytes are compared with its digest. Default: ``Verification/onFirstRead``.
     public var verification: Verification = .onFirstRead
 
@@ -124,6 +161,30 @@ extension BlobCache.Configuration {
     if fileMode & 0o600 != 0o600 || fileMode & ~0o666 != 0 {
       throw Self.invalidMode("fileMode", fileMode, "from 0o600 up to 0o666", directory)
     }
+  }
+
+  /// Spans, shares and counts that mean nothing.
+  func checkFreshness() throws(BlobCache.Error) {
+    func check(_ isValid: Bool, _ message: String) throws(BlobCache.Error) {
+      if isValid { return }
+      throw BlobCache.Error(.invalidArgument, operation: "open", message: message)
+    }
+    try check(
+      defaultStaleWindow >= .zero,
+      "The configuration's defaultStaleWindow is negative; zero is none.")
+    try check(
+      lifetimeJitter >= 0 && lifetimeJitter <= 1,
+      "The configuration's lifetimeJitter is a part of a lifetime, from 0 to 1.")
+    try check(
+      negativeLifetime >= .zero, "The configuration's negativeLifetime is negative; zero is none.")
+    try check(
+      loadTimeLimit ?? .seconds(1) > .zero,
+      "The configuration's loadTimeLimit is not positive; nil is none.")
+    try check(
+      maximumWaiters ?? 1 > 0, "The configuration's maximumWaiters is at least 1; nil is none.")
+    try check(
+      maximumConcurrentLoads ?? 1 > 0,
+      "The configuration's maximumConcurrentLoads is at least 1; nil is none.")
   }
 
   private static func invalidMode(

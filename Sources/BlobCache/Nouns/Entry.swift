@@ -28,6 +28,11 @@ extension BlobCache {
     public let hits: Int
     /// Whether it was expired at the lookup.
     public let isExpired: Bool
+    /// For how long after its expiry it is kept, for whoever asks for stale.
+    public let staleWindow: Duration
+    /// For how long it had been expired at the lookup. Nil: it was fresh; or it was beyond the limit in
+    /// age; or the clock has been set back since it was written, so that nobody knows.
+    public let expiredFor: Duration?
     /// What was stored with it.
     public let attributes: Attributes
     /// The tags that it was stored with, in ascending order.
@@ -41,6 +46,13 @@ extension BlobCache {
     package let generation: UInt64
     /// The first 16 bytes of the key's SHA-256.
     let keyHash: KeyHash
+
+    /// Whether it was expired at the lookup, and within its stale window: a copy that the stale
+    /// options of ``FetchPolicy`` and ``BlobCache/blobs(for:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` may give.
+    public var isStale: Bool {
+      guard let expiredFor else { return false }
+      return expiredFor < staleWindow
+    }
 
     /// Where a blob's bytes are kept.
     public struct Location: Hashable, Sendable {
@@ -68,7 +80,7 @@ extension BlobCache.Entry: CustomStringConvertible {
   /// Key, size, place, lifetime, attributes' names and digest.
   public var description: String {
     var text = "Entry(\(key.summary), \(size) bytes, \(location), \(lifetime)"
-    if isExpired { text += ", expired" }
+    if isExpired { text += isStale ? ", stale" : ", expired" }
     if !attributes.isEmpty { text += ", attributes \(attributes)" }
     return text + ", sha256:\(digest))"
   }

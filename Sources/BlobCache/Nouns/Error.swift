@@ -109,6 +109,13 @@ extension BlobCache.Error {
     public static let cancelled = Code(rawValue: "cancelled")
     /// A loader waits, directly or through others, for its own result.
     public static let cycle = Code(rawValue: "cycle")
+    /// A load of the key failed so recently that the origin was not asked again: see
+    /// ``BlobCache/Configuration/negativeLifetime``. ``cause`` tells of that failure.
+    public static let recentlyFailed = Code(rawValue: "recentlyFailed")
+    /// The loader did not end within ``BlobCache/Configuration/loadTimeLimit``.
+    public static let loadTimedOut = Code(rawValue: "loadTimedOut")
+    /// As many fetches as ``BlobCache/Configuration/maximumWaiters`` allows wait for the load already.
+    public static let tooManyWaiters = Code(rawValue: "tooManyWaiters")
     /// The loader ended with `.doNotStore`: the cause of ``Blob/Source-swift.enum/loadedNotStored(_:)``.
     public static let declined = Code(rawValue: "declined")
     /// The entry was removed or replaced while its bytes were on the way; they were not stored.

@@ -11,7 +11,7 @@ extension BlobCache {
     public var olderThan: Duration?
     /// Expired entries only.
     public var expiredOnly: Bool
-    /// Whether pinned entries stay.
+    /// Not pinned ones.
     var sparesPinned = false
 
     /// A selection by any combination.
@@ -24,6 +24,11 @@ extension BlobCache {
       self.largerThan = largerThan
       self.olderThan = olderThan
       self.expiredOnly = expiredOnly
+    }
+
+    init(olderThan age: Duration, sparesPinned: Bool) {
+      self.init(olderThan: age)
+      self.sparesPinned = sparesPinned
     }
 
     /// Expired entries, those within their stale window included.

@@ -41,11 +41,14 @@ extension BlobCache {
     public var loads = 0
     /// Loaders of this process that threw.
     public var failedLoads = 0
+    /// Fetches of this process that gave an expired copy.
+    public var staleHits = 0
     /// Fetches of this process that waited for a loader that was running already.
     public var joins = 0
     /// Entries that this process stored.
     public var stores = 0
-    /// Stores of this process that failed.
+    /// Stores of this process that failed, those of what a loader brought included; not those that
+    /// were cancelled.
     public var failedStores = 0
     /// Entries that this process removed.
     public var removals = 0

@@ -185,9 +185,10 @@ extension Verb {
       """
       usage: blobcache-inspect sweep DIRECTORY [--json]
 
-      Removes expired entries, blob files that no entry uses, what processes that are gone left
-      unfinished, and of the quarantine what is above 64 MiB. Services do so by themselves, as a rule
-      every minute.
+      Removes entries that are expired and beyond the time that they are kept as stale copies (show
+      tells it), blob files that no entry uses, what processes that are gone left unfinished, and of
+      the quarantine what is above 64 MiB. Services do so by themselves, as a rule every minute. To
+      remove all that is expired: remove --expired.
 
         --json           one object
       """

@@ -4,7 +4,7 @@ extension SweepCommand {
   func run(_ output: Output) async throws -> ExitStatus {
     let report = try await target.writing { try await $0.sweep() }
     let counts = [
-      ("expired", report.expired, "entry", "entries", "that had expired"),
+      ("expired", report.expired, "entry", "entries", "whose time was over"),
       (
         "unreferencedFiles", report.unreferencedFiles, "blob file", "blob files", "without an entry"
       ),

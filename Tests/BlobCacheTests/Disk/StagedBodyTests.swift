@@ -25,7 +25,8 @@ import Testing
     try await body.finish()
     let cause = BlobCache.Error(.noSpace, operation: "test", message: "")
     let blob = try await body.unstoredBlob(
-      key: "k", lifetime: .forever, attributes: [:], cause: cause)
+      key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:],
+      cause: cause)
     #expect(blob.count == StagedBody.memoryLimit)
     let matches = blob.withUnsafeBytes { bytes in
       (0..<64).allSatisfy { bytes[($0 << 20)..<(($0 + 1) << 20)].elementsEqual(piece) }
@@ -33,7 +34,8 @@ import Testing
     #expect(matches)
     // Handed over, and never stored.
     let error = try await errorOf {
-      _ = try await body.commitEntry(key: "k", lifetime: .forever, attributes: [:], tags: [])
+      _ = try await body.commitEntry(
+        key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:], tags: [])
     }
     #expect(error.code == .notFound)
     try await cache.close()

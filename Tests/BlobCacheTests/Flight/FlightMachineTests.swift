@@ -152,6 +152,8 @@ private struct World {
   var unanswered: [WaiterID: FlightID] = [:]
   var flying: [FlightID: Int] = [:]
   var cancelled: Set<FlightID> = []
+  var timedOut: Set<FlightID> = []
+  var kept: Set<FlightID> = []
   var permitted: Set<FlightID> = []
   var barred: Set<FlightID> = []
   var owners: [WaiterID: FlightOwner] = [:]
@@ -162,8 +164,10 @@ private struct World {
 
   mutating func step() {
     switch Int.random(in: 0..<100, using: &random) {
-    case 0..<40: ask()
-    case 40..<55: leave()
+    case 0..<34: ask()
+    case 34..<40: refresh()
+    case 40..<52: leave()
+    case 52..<55: timeOut()
     case 55..<60: escalate()
     case 60..<73: commit()
     case 73..<90: land()
@@ -186,7 +190,18 @@ private struct World {
     for (id, flight) in machine.flights {
       count += flight.waiters.count
       #expect(flying[id] == flight.key)
-      if flight.waiters.isEmpty { #expect(flight.bar == .cancelled || flight.isCommitting) }  // 4
+      if flight.waiters.isEmpty {  // 4
+        #expect(
+          flight.bar?.isFinal == true || flight.isCommitting
+            || (flight.isKept && machine.current[flight.key] == id))
+      }
+      if flight.bar == .timedOut {  // 12
+        #expect(flight.waiters.isEmpty)
+        #expect(machine.current[flight.key] != id)
+        #expect(machine.mustEnd(id))
+      }
+      #expect((flight.bar == .timedOut) == timedOut.contains(id))
+      #expect(flight.isKept == kept.contains(id) || closed.contains(flight.owner))
       if flight.bar == .cancelled {  // 5
         #expect(flight.waiters.isEmpty)
         #expect(machine.current[flight.key] != id)
@@ -228,7 +243,8 @@ private struct World {
       #expect(actions == (known < priority ? [.escalate(joined, priority: priority)] : []))
       priorities[joined] = max(known, priority)
     } else {
-      #expect(actions == [.start(fresh)])
+      #expect(actions.first == .start(fresh))
+      absorb(Array(actions.dropFirst()), expecting: [])
       unanswered[waiter] = fresh
       flying[fresh] = key
       priorities[fresh] = priority
@@ -239,6 +255,43 @@ private struct World {
     }
   }
 
+  private mutating func refresh() {
+    number += 1
+    let key = Int.random(in: 0..<4, using: &random)
+    let fresh = FlightID(number: number)
+    let owner = FlightOwner(number: UInt64.random(in: 0..<6, using: &random))
+    let older = machine.current[key]
+    let actions = machine.handle(
+      .refresh(key, owner: owner, priority: 5, flight: fresh, now: 0))
+    if closed.contains(owner) {  // 10
+      #expect(actions.isEmpty)
+    } else if let older {
+      #expect(actions.isEmpty)
+      kept.insert(older)
+    } else {
+      #expect(actions == [.start(fresh)])
+      flying[fresh] = key
+      priorities[fresh] = 5
+      kept.insert(fresh)
+    }
+  }
+
+  private mutating func timeOut() {
+    guard let flight = pick(flying.keys.map(\.number)).map(FlightID.init(number:)) else { return }
+    let waiting = unanswered.filter { $0.value == flight }.keys.sorted { $0.number < $1.number }
+    let actions = machine.handle(.timeOut(flight))
+    if permitted.contains(flight) || cancelled.contains(flight) || timedOut.contains(flight) {
+      #expect(actions.isEmpty)
+      return
+    }
+    #expect(
+      actions
+        == (waiting.isEmpty ? [.cancel(flight)] : [.cancel(flight), .answerTimedOut(waiting)])
+    )
+    for waiter in waiting { unanswered[waiter] = nil }
+    timedOut.insert(flight)
+  }
+
   private mutating func leave() {
     guard let waiter = pick(unanswered.keys.map(\.number)).map(WaiterID.init(number:)) else {
       return
@@ -246,7 +299,7 @@ private struct World {
     let flight = unanswered.removeValue(forKey: waiter)
     absorb(machine.handle(.leave(waiter)), expecting: [.answerCancelled(waiter)])
     if let flight, !unanswered.values.contains(flight), !permitted.contains(flight) {
-      #expect(cancelled.contains(flight))
+      #expect(cancelled.contains(flight) != (kept.contains(flight) && !barred.contains(flight)))
     }
     #expect(machine.handle(.leave(waiter)).isEmpty, "answered once")
   }
@@ -269,11 +322,13 @@ private struct World {
     case nil: #expect(permitted.contains(flight), "asked twice")
     case .store(let older):
       #expect(!barred.contains(flight) && !cancelled.contains(flight))
+      #expect(!timedOut.contains(flight))
       let expected = permitted.filter { flying[$0] == flying[flight] && flying[$0] != nil }
       #expect(Set(older) == expected)  // 7
       permitted.insert(flight)
     case .withhold:
-      #expect(barred.contains(flight) || cancelled.contains(flight))
+      #expect(
+        barred.contains(flight) || cancelled.contains(flight) || timedOut.contains(flight))
     default: Issue.record("unexpected \(actions)")
     }
   }
@@ -294,6 +349,8 @@ private struct World {
     flying[flight] = nil
     permitted.remove(flight)
     cancelled.remove(flight)
+    timedOut.remove(flight)
+    kept.remove(flight)
     priorities[flight] = nil
     #expect(machine.handle(.land(flight)).isEmpty, "lands once")
     #expect(machine.handle(.commit(flight)).isEmpty)
@@ -302,7 +359,8 @@ private struct World {
   private mutating func detach() {
     let key = Int.random(in: 0..<4, using: &random)
     let older = machine.current[key]
-    let actions = machine.handle(.detach(key))
+    var actions = machine.handle(.detach(key))
+    if case .cancel? = actions.first { absorb([actions.removeFirst()], expecting: []) }
     let committing = permitted.filter { flying[$0] == key }
     if committing.isEmpty {
       #expect(actions.isEmpty)
@@ -321,7 +379,7 @@ private struct World {
     absorb(machine.handle(.close(owner)), expecting: [])
     for waiter in unanswered.keys { #expect(owners[waiter] != owner) }
     for flight in machine.flights.values where flight.owner == owner {
-      #expect(flight.bar == .cancelled || flight.isCommitting)
+      #expect(flight.bar?.isFinal == true || flight.isCommitting)
     }
   }
 

@@ -111,6 +111,26 @@ struct KilledNothingLostTests {
     #expect(reached > 0, "the step \(step) is never reached")
   }
 
+  /// A removal of everything gives its lines out again to the stores beside it; when the writer dies before the commit,
+  /// the entries that are still there must have theirs.
+  @Test(arguments: ["before-commit", "after-commit"])
+  func killedInABatchThatRemovesEverythingAndStores(step: String) async throws {
+    let path = directory.path("cache")
+    let first = try await SecondProcess.over(path)
+    #expect(try await first.call("fill 10 100") == "ok 10")
+    try await first.end()
+    let second = try SecondProcess()
+    #expect(try await second.call("fault \(step) 1 kill") == "ok")
+    await #expect(throws: SecondProcess.Failure.self) { try await second.call("batch \(path) 5") }
+    let cache = try BlobCache(directory: path)
+    try await cache.store([1], for: "after")
+    #expect(cache.statistics.entries == (step == "before-commit" ? 11 : 6))
+    try await cache.trim(to: .entries(1))
+    #expect(cache.statistics.entries == 1)
+    try await cache.close()
+    #expect(try await structureOf(path) == "ok")
+  }
+
   // MARK: What dead processes leave behind
 
   @Test func twoHundredKilledReadersTakeNoReaderSlots() async throws {

@@ -143,6 +143,57 @@ struct LimitsHoldTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  /// Many entries that were removed leave a table in which the few that may go are hard to find.
+  @Test func aTableOfFreeLinesHidesNobody() async throws {
+    let limit = 16 << 20
+    let cache = try open(.unlimited)
+    try await cache.storeAll((0..<20_000).map { .init(key: "small-\($0)", bytes: [1]) })
+    try await cache.removeAll(withPrefix: "small-")
+    try await cache.trim(to: .init(bytes: limit), recording: true)
+    try await fill(cache, 0..<60, size: 1 << 20)
+    #expect(cache.statistics.usedBytes <= limit + (1 << 20))
+    try await cache.storeAll((0..<2_000).map { .init(key: "pin-\($0)", bytes: [1]) })
+    for i in 0..<500 { try await cache.pin("pin-\(i)") }
+    try await cache.trim(to: .entries(505))
+    #expect(cache.statistics.entries == 505)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test(.enabled(if: Machine.canMount, "needs root, mkfs.ext4 and permission to mount"))
+  func aLargeBodyMakesRoomOnADiskThatIsNearlyFull() async throws {
+    let disk = try SmallFileSystem(mebibytes: 64)
+    let path = "\(disk.path)/cache"
+    let cache = try open(nil, at: path)
+    for i in 0..<12 {
+      try await fill(cache, i..<i + 1, size: 14 << 20)
+      #expect(try cache.contains("key-\(i)"))
+    }
+    try await cache.close()
+    #expect(try await structureOf(path) == "ok")
+  }
+
+  @Test func aPinnedEntryCanBeReplacedByOneOfItsSize() async throws {
+    let cache = try open(.bytes(3 << 20))
+    try await cache.store(seededBytes(count: 1_800_000, seed: 1), for: "pinned")
+    try await cache.pin("pinned")
+    let bytes = seededBytes(count: 1_800_000, seed: 2)
+    try await cache.store(bytes, for: "pinned")
+    #expect(try cache.blob(for: "pinned")?.holds(bytes) == true)
+    #expect(cache.statistics.pinnedEntries == 1)
+    try await cache.close()
+  }
+
+  @Test func trimmingToAnAgeRemovesWhatIsOlder() async throws {
+    let cache = try open(nil)
+    try await fill(cache, 0..<20, size: 10)
+    try await cache.pin("key-0")
+    #expect(try await cache.trim(to: .age(.seconds(10))) == 8)
+    #expect(try cache.contains("key-0"))
+    #expect(cache.statistics.entries == 12)
+    try await cache.close()
+  }
+
   // MARK: What does not fit
 
   @Test func whatIsLargerThanTheLimitIsRefusedAndTheRestStays() async throws {
@@ -268,18 +319,6 @@ struct LimitsHoldTests {
     try await cache.close()
   }
 
-  @Test func trimTakesWhatIsOlderThanALimitInAge() async throws {
-    let cache = try open(nil)
-    try await fill(cache, 0..<20, size: 100)
-    try await cache.pin("key-0")
-    #expect(try await cache.trim(to: .age(.seconds(10))) == 8)
-    #expect(cache.statistics.entries == 12)
-    #expect(try cache.blob(for: "key-0") != nil)
-    #expect(try cache.limits.age == nil)
-    try await cache.close()
-    #expect(try await structureOf(folder.path) == "ok")
-  }
-
   // MARK: What goes first
 
   @Test func whatWasReadStaysAndWhatHasExpiredGoesFirst() async throws {
@@ -373,6 +412,22 @@ struct LimitsHoldTests {
     #expect(try allocatedBytes(of: folder.path) <= (8 << 20) + overhead)
     _ = try await cache.verify(.everything, repair: true)
     try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  /// Words of the table's head that repeat the index are taken from the index by who is alone.
+  @Test func nonsenseInTheHeadOfTheTableEvictsNothing() async throws {
+    let cache = try open(.bytes(64 << 20))
+    try await fill(cache, 0..<100, size: 100)
+    try await cache.close()
+    // Everything that opening does not compare: from the limits to the end of the head.
+    try overwrite(folder.path + "/slots", at: 144, with: Array(repeating: 1, count: 32))
+    try overwrite(folder.path + "/slots", at: 192, with: Array(repeating: 1, count: 128))
+    let again = try open(nil)
+    try await fill(again, 100..<110, size: 100)
+    #expect(again.statistics.entries == 110)
+    #expect(try again.limits == .bytes(64 << 20))
+    try await again.close()
     #expect(try await structureOf(folder.path) == "ok")
   }
 
