@@ -197,7 +197,8 @@ extension BlobCache.Entry {
       attributes: unsafe BlobCache.Attributes(decoding: attributes),
       tags: unsafe TagCoding.decode(
         UnsafeBufferPointer(start: record.tags, count: record.tags_count)),
-      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation, keyHash: hash)
+      isPinned: unsafe copy.pinned, isFile: unsafe copy.is_file, generation: unsafe copy.generation,
+      keyHash: hash)
   }
 
   init(
