@@ -23,7 +23,9 @@ extension BlobCache {
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
       let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
-      let entry = try await store.store(bytes, spec: spec, expecting: digest)
+      let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+        try await store.store(bytes, spec: spec, expecting: digest)
+      }
       store.flights.forgetFailure(of: key)
       return entry
     }
@@ -62,7 +64,9 @@ extension BlobCache {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
       let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
-      let entry = try await store.store(file: path, spec: spec, expecting: digest)
+      let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+        try await store.store(file: path, spec: spec, expecting: digest)
+      }
       store.flights.forgetFailure(of: key)
       guard mode.removesSource else { return entry }
       do throws(Error) {
@@ -117,9 +121,11 @@ extension BlobCache {
       try await write(&body)
       let staged = body.staged
       return try await operation("store") { () async throws(Error) -> Entry in
-        try await staged.finish(expecting: digest, size: size)
-        let entry = try await staged.commitEntry(
-          key: spec.key, lifetime: freshness, attributes: attributes, tags: tags)
+        let entry = try await store.countingFailure { () async throws(Error) -> Entry in
+          try await staged.finish(expecting: digest, size: size)
+          return try await staged.commitEntry(
+            key: spec.key, lifetime: freshness, attributes: attributes, tags: tags)
+        }
         store.flights.forgetFailure(of: key)
         return entry
       }
@@ -165,7 +171,8 @@ extension BlobCache {
   /// Stores many blobs in their order: runs of small ones in one batch, large ones each on its own.
   /// Of items with equal keys the last one stays.
   ///
-  /// - Returns: the entries, in the order of the items.
+  /// - Returns: the entries, in the order of the items. Where the directory is at a limit, some may
+  ///   have made room for others already.
   /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
   @discardableResult
   public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {

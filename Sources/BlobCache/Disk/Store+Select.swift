@@ -43,11 +43,12 @@ extension Store {
   func pin(_ key: BlobCache.Key, _ pin: Bool) async throws(BlobCache.Error) -> Bool {
     let operation = pin ? "pin" : "unpin"
     guard
-      let write = try (unsafe PreparedWrite.make(handle, operation) { store, out in
-        unsafe key.withUnsafeBytes { key in
-          unsafe bcs_write_pin(store, key.baseAddress, key.count, pin, &out)
-        }
-      })
+      let write = try
+        (unsafe PreparedWrite.make(handle, operation) { store, out in
+          unsafe key.withUnsafeBytes { key in
+            unsafe bcs_write_pin(store, key.baseAddress, key.count, pin, &out)
+          }
+        })
     else { return false }
     try await queue.commit([write], inPlace: commitsInPlace)
     return try write.outcome(operation) == BCS_OK

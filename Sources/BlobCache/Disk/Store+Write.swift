@@ -110,11 +110,18 @@ extension Store {
   func commit(
     _ write: PreparedWrite, inPlace: Bool, operation: String = "store"
   ) async throws(BlobCache.Error) {
+    try await queue.commit([write], inPlace: inPlace && commitsInPlace)
+    let status = try write.outcome(operation)
+    guard status == BCS_OK else { throw BlobCache.Error(status, operation: operation) }
+    counters.stores.add()
+  }
+
+  /// Counts a store that fails, wherever on its way.
+  func countingFailure<R>(
+    _ body: () async throws(BlobCache.Error) -> R
+  ) async throws(BlobCache.Error) -> R {
     do throws(BlobCache.Error) {
-      try await queue.commit([write], inPlace: inPlace && commitsInPlace)
-      let status = try write.outcome(operation)
-      guard status == BCS_OK else { throw BlobCache.Error(status, operation: operation) }
-      counters.stores.add()
+      return try await body()
     } catch {
       if error.code != .cancelled { counters.failedStores.add() }
       throw error

@@ -118,7 +118,10 @@ final class Store: Sendable {
   // MARK: Events
 
   /// Calls every instance's `onEvent`.
-  func emit(_ event: BlobCache.Event) { listeners.emit(event) }
+  func emit(_ event: BlobCache.Event) {
+    if event.kind == .storeFailed { counters.failedStores.add() }
+    listeners.emit(event)
+  }
 
   func addListener(_ listener: (@Sendable (BlobCache.Event) -> Void)?) -> Int? {
     listener.map(listeners.add)

@@ -71,7 +71,9 @@ final class Sweeper: Sendable {
       (line, done) = (result.line, result.done)
       report.expired += Int(clamping: result.removed)
     }
-    report.deadStagingFiles += unsafe try await count(store, pause) { unsafe bcs_sweep_staging($0, &$1) }
+    report.deadStagingFiles += unsafe try await count(store, pause) {
+      unsafe bcs_sweep_staging($0, &$1)
+    }
     report.quarantinedFiles += unsafe try await count(store, pause) {
       unsafe bcs_sweep_quarantine($0, quarantineLimit, &$1)
     }

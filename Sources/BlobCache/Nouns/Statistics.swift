@@ -45,7 +45,8 @@ extension BlobCache {
     public var joins = 0
     /// Entries that this process stored.
     public var stores = 0
-    /// Stores of this process that failed.
+    /// Stores of this process that failed, those of what a loader brought included; not those that
+    /// were cancelled.
     public var failedStores = 0
     /// Entries that this process removed.
     public var removals = 0

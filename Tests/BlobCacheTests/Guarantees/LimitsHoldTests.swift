@@ -249,7 +249,8 @@ struct LimitsHoldTests {
   }
 
   @Test(arguments: [
-    BlobCache.Limits(bytes: -1), .bytes(0), .bytes(4_095), .bytes(1 << 19), .entries(0), .entries(-5),
+    BlobCache.Limits(bytes: -1), .bytes(0), .bytes(4_095), .bytes(1 << 19), .entries(0),
+    .entries(-5),
     .age(.zero), .age(.seconds(-1)), .init(minimumFreeDisk: -1),
   ])
   func absurdLimitsAreAnErrorAndChangeNothing(limits: BlobCache.Limits) async throws {

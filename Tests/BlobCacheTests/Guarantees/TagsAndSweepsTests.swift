@@ -1,0 +1,178 @@
+import Foundation
+import Testing
+
+@testable import BlobCache
+@testable import blobcache_test_process
+
+/// Removal by what entries have in common, and what time makes useless.
+@Suite("Tags, selections and sweeps")
+struct TagsAndSweepsTests {
+  private let directory = TemporaryDirectory()
+  private let clock = BlobCache.ManualClock()
+  private var folder: CacheFolder { CacheFolder(directory.path("cache")) }
+
+  private func open() throws -> BlobCache {
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    configuration.sweepInterval = nil
+    return try BlobCache(directory: directory.path("cache"), configuration: configuration)
+  }
+
+  @Test func whatHasATagGoesAndNothingElse() async throws {
+    let cache = try open()
+    for i in 0..<600 {
+      try await cache.store(
+        [UInt8(i & 0xff)], for: "key-\(i)", tags: i.isMultiple(of: 2) ? ["even", "all"] : ["all"])
+    }
+    #expect(try cache.entry(for: "key-2")?.tags == ["all", "even"])
+    #expect(try cache.blob(for: "key-2")?.entry.tags == ["all", "even"])
+    #expect(try await cache.removeAll(tagged: "odd") == 0)
+    #expect(try await cache.removeAll(tagged: "even") == 300)
+    #expect(cache.statistics.entries == 300)
+    #expect(try cache.contains("key-1") && !cache.contains("key-2"))
+    // A store without the tag is no longer meant by it.
+    try await cache.store([1], for: "key-1")
+    #expect(try await cache.removeAll(tagged: "all") == 299)
+    #expect(try cache.contains("key-1"))
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func tagsOfAnyLengthWorkOrAreRefusedUpFront() async throws {
+    let cache = try open()
+    let long = String(repeating: "t", count: 2_048)
+    let tags = ["", "é", "e\u{301}", long, long + "2", "a\0b"]
+    try await cache.store([1], for: "key", tags: tags + tags)
+    #expect(
+      try cache.entry(for: "key").map { Set($0.tags.map { Array($0.utf8) }) }
+        == Set(tags.map { Array($0.utf8) }))
+    for tag in tags {
+      try await cache.store([1], for: "key", tags: tags)
+      #expect(try await cache.removeAll(tagged: tag) == 1)
+    }
+    let tooLong = String(repeating: "x", count: 65_535)
+    let error = try await errorOf { try await cache.store([1], for: "key", tags: [tooLong]) }
+    #expect(error.code == .tagsTooLarge)
+    #expect(try cache.contains("key") == false)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func aRenewalAndAPinKeepTags() async throws {
+    let cache = try open()
+    try await cache.store([1], for: "key", tags: ["a"])
+    #expect(try await cache.renew("key", lifetime: .expires(after: .seconds(9))))
+    try await cache.pin("key")
+    #expect(try cache.entry(for: "key")?.tags == ["a"])
+    #expect(try cache.entry(for: "key")?.isPinned == true)
+    #expect(try await cache.removeAll(tagged: "a") == 1)
+    #expect(cache.statistics.pinnedEntries == 0)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func anEntryThatIsStoredAfterTheCallReturnedStays() async throws {
+    let cache = try open()
+    for round in 0..<20 {
+      for i in 0..<50 { try await cache.store([UInt8(round)], for: "key-\(i)", tags: ["all"]) }
+      async let removed = cache.removeAll(tagged: "all")
+      _ = try await removed
+      try await cache.store([UInt8(round)], for: "after", tags: ["all"])
+      #expect(try cache.contains("after"))
+    }
+    try await cache.close()
+  }
+
+  @Test func selectionsCombine() async throws {
+    let cache = try open()
+    for i in 0..<20 {
+      clock.advance(by: .seconds(1))
+      try await cache.store(
+        [UInt8](repeating: 1, count: i * 10), for: "\(i < 10 ? "a" : "b")/\(i)",
+        lifetime: i == 3 ? .expires(after: .seconds(1)) : nil, tags: ["t"])
+    }
+    let progress = Counter()
+    #expect(
+      try await cache.removeAll(
+        matching: .init(prefix: "a/", tag: "t", largerThan: 50, olderThan: .seconds(11)),
+        progress: { _ in progress.increment() }) == 2)
+    #expect(progress.value > 0)
+    #expect(try await cache.removeAll(matching: .expired) == 1)
+    #expect(try await cache.removeAll(matching: .larger(than: 150)) == 4)
+    #expect(try await cache.removeAll(matching: .older(than: .seconds(8))) == 8)
+    #expect(cache.statistics.entries == 5)
+    let negative = try await errorOf { try await cache.removeAll(matching: .larger(than: -1)) }
+    #expect(negative.code == .invalidArgument)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  // MARK: Sweeps
+
+  @Test func aSweepRemovesWhatIsExpiredAndNothingElse() async throws {
+    let cache = try open()
+    for i in 0..<1_000 {
+      try await cache.store(
+        [1], for: "key-\(i)",
+        lifetime: i.isMultiple(of: 2) ? .expires(after: .seconds(10)) : .sliding(.seconds(60)))
+    }
+    clock.advance(by: .seconds(30))
+    #expect(try cache.blob(for: "key-1") != nil)
+    #expect(try await cache.sweep().expired == 500)
+    clock.advance(by: .seconds(40))
+    // All but the one that was read meanwhile.
+    #expect(try await cache.sweep().expired == 499)
+    #expect(try cache.blob(for: "key-1") != nil)
+    #expect(cache.statistics.entries == 1)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func aSweepTakesDebrisAndLeavesWhatIsAlive() async throws {
+    let cache = try open()
+    // Both before the kill: an open sweeps, too.
+    let living = try await SecondProcess.over(folder.path)
+    let dead = try await SecondProcess.over(folder.path)
+    try dead.send("flood big 4096")
+    try await eventually("something is staged") {
+      folder.files(in: "staging").contains { !$0.contains("+") }
+    }
+    dead.kill()
+    try living.send("flood big 200")
+    let report = try await cache.sweep()
+    #expect(report.deadStagingFiles > 0)
+    #expect(try await living.nextLine(patience: .seconds(120)).hasPrefix("ok"))
+    try await living.end()
+    #expect(try cache.blob(for: "big")?.count == 200 << 20)
+    try await cache.close()
+  }
+
+  @Test func quarantineIsBoundedOldestFirst() async throws {
+    let cache = try open()
+    for i in 0..<70 {
+      let digest = try await cache.store(
+        seededBytes(count: 1 << 20, seed: UInt64(i)), for: "key-\(i)"
+      ).digest
+      try flipByte(of: folder.blobFile(digest), at: 1_000)
+      #expect(try cache.blob(for: "key-\(i)") == nil)
+      try await cache.flush()
+    }
+    #expect(folder.quarantined.count == 70)
+    #expect(try await cache.sweep().quarantinedFiles == 6)
+    #expect(folder.quarantined.count == 64)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func oneProcessSweepsAtATimeAndCloseStopsIt() async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.sweepInterval = .milliseconds(1)
+    let path = directory.path("cache")
+    for _ in 0..<5 {
+      let cache = try BlobCache(directory: path, configuration: configuration)
+      try await cache.store([1], for: "key", lifetime: .expires(after: .milliseconds(1)))
+      try await eventually("it is swept") { cache.statistics.entries == 0 }
+      try await cache.close()
+    }
+  }
+}
