@@ -163,46 +163,6 @@ extension BlobCache {
   }
 }
 
-extension Store {
-  /// A lookup of a fresh entry that may read and hash as much as it has to, on threads that may wait
-  /// for the disk.
-  fileprivate func lookupOffPool(
-    _ key: BlobCache.Key, freshOnly: Bool = true, touch: Bool = true
-  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    let found = try await BlockingPool.shared.attempt {
-      [self] () throws(BlobCache.Error) -> Lookup in
-      try lookup(key, freshOnly: freshOnly, touch: touch)
-    }
-    if case .hit(let blob) = found { return blob }
-    return nil
-  }
-
-  /// What is there, expired or not, and not counted as an access.
-  func peek(_ key: BlobCache.Key) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    switch try lookup(key, quick: true, freshOnly: false, touch: false) {
-    case .hit(let blob): return blob
-    case .miss: return nil
-    case .wouldBlock: return try await lookupOffPool(key, freshOnly: false, touch: false)
-    }
-  }
-
-  /// The copy at hand: fresh, or expired for less than `window` milliseconds and its own stale window,
-  /// and then marked so.
-  ///
-  /// - Parameters:
-  ///   - cause: why a stale one is given, if because of a failure.
-  ///   - fresh: whether a fresh one is marked, too.
-  func staleCopy(
-    _ key: BlobCache.Key, within window: Int64, cause: (any Swift.Error)? = nil, fresh: Bool = false
-  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    guard let copy = try await peek(key) else { return nil }
-    let (age, kept) = (copy.storage.header.expiredFor, copy.storage.header.staleWindow)
-    if age < 0 && !fresh { return copy }
-    guard age < min(window, kept) else { return nil }
-    return copy.from(.stale, cause: cause)
-  }
-}
-
 /// The work of one flight: look again, load, store.
 struct FlightWork: Sendable {
   enum Mode: Equatable, Sendable {
@@ -368,16 +328,6 @@ struct FlightWork: Sendable {
   }
 }
 
-extension BlobCache.Blob {
-  /// The same bytes, with another word on where they came from.
-  fileprivate func from(
-    _ source: Source, cause: (any Swift.Error)? = nil
-  ) -> BlobCache.Blob {
-    BlobCache.Blob(
-      storage: storage, source: source, access: access, hits: hits, staleCause: cause)
-  }
-}
-
 /// A blob's bytes as a collection, without a copy.
 private struct Contents: RandomAccessCollection, Sendable {
   let blob: BlobCache.Blob
@@ -391,78 +341,4 @@ private struct Contents: RandomAccessCollection, Sendable {
   ) rethrows -> R? {
     try unsafe blob.withUnsafeBytes { unsafe try body($0.assumingMemoryBound(to: UInt8.self)) }
   }
-}
-
-extension BlobCache.Error {
-  fileprivate static let notCached = Self(
-    .notCached, operation: "fetch",
-    message: """
-      The key is not in the cache, or is expired, and `.cacheOnly` runs no loader. Use `.cacheFirst` \
-      to load it.
-      """)
-
-  fileprivate static let notToBeStored = Self(
-    .declined, operation: "fetch", message: "The loader chose not to store its result.")
-
-  fileprivate static let nothingToKeep = Self(
-    .invalidArgument, operation: "fetch",
-    message: """
-      The loader returned `.unchanged`, but `load.previous` is nil: there is nothing to keep. \
-      Write the bytes and return `.complete`.
-      """)
-
-  fileprivate static let unchangedButWritten = Self(
-    .invalidArgument, operation: "fetch",
-    message: """
-      The loader wrote bytes and returned `.unchanged`. Return `.complete` to store them, or write \
-      nothing.
-      """)
-
-  fileprivate static func barred(_ bar: FlightBar) -> Self {
-    switch bar {
-    case .superseded:
-      Self(
-        .superseded, operation: "fetch",
-        message: "A `.reload` of the key began later; what it brings is stored instead.")
-    case .detached:
-      Self(
-        .superseded, operation: "fetch", message: "The key was removed while it was being loaded.")
-    case .cancelled:
-      .cancelled("fetch")
-    case .timedOut:
-      .loadTimedOut
-    }
-  }
-
-  static let loadTimedOut = Self(
-    .loadTimedOut, operation: "fetch",
-    message: """
-      The loader did not end within its time limit, and was cancelled. Try again later, or give it \
-      more time with `loadTimeLimit`.
-      """)
-
-  static let tooManyWaiters = Self(
-    .tooManyWaiters, operation: "fetch",
-    message: """
-      As many fetches as `maximumWaiters` allows wait for this key already. Try again later.
-      """)
-
-  static func recentlyFailed(_ cause: any Swift.Error) -> Self {
-    Self(
-      .recentlyFailed, operation: "fetch",
-      message: """
-        A load of the key failed a short while ago, and the origin was not asked again. Wait for the \
-        end of `negativeLifetime`, or use `.reload`.
-        """,
-      cause: "\(cause)")
-  }
-
-  static let closedDuringFetch = closed("fetch")
-
-  static let fetchCycle = Self(
-    .cycle, operation: "fetch",
-    message: """
-      The loader that makes this call would wait for its own result. Let it load what it needs \
-      without asking the cache for it.
-      """)
 }

@@ -115,7 +115,8 @@ struct TagsAndSweepsTests {
     for i in 0..<1_000 {
       try await cache.store(
         [1], for: "key-\(i)",
-        lifetime: i.isMultiple(of: 2) ? .expires(after: .seconds(10)) : .sliding(.seconds(60)))
+        lifetime: i.isMultiple(of: 2) ? .expires(after: .seconds(10)) : .sliding(.seconds(60)),
+        staleWindow: .zero)
     }
     clock.advance(by: .seconds(30))
     #expect(try cache.blob(for: "key-1") != nil)
@@ -184,7 +185,9 @@ struct TagsAndSweepsTests {
     let path = directory.path("cache")
     for _ in 0..<5 {
       let cache = try BlobCache(directory: path, configuration: configuration)
-      try await cache.store([1], for: "key", lifetime: .expires(after: .milliseconds(1)))
+      try await cache.store(
+        [1], for: "key", lifetime: .expires(after: .milliseconds(1)),
+        staleWindow: .zero)
       try await eventually("it is swept") { cache.statistics.entries == 0 }
       try await cache.close()
     }
