@@ -255,7 +255,8 @@ struct FlightWork: Sendable {
     switch outcome.form {
     case .complete:
       return try await keep(
-        body, lifetime: freshness, attributes: outcome.attributes ?? attributes, ticket: ticket)
+        body, lifetime: freshness, attributes: outcome.attributes ?? attributes,
+        tags: outcome.tags ?? [], ticket: ticket)
     case .doNotStore:
       try await body.finish()
       return try await body.unstoredBlob(
@@ -268,14 +269,15 @@ struct FlightWork: Sendable {
         renewed.staleWindow = previous.storage.header.staleWindow
       }
       return try await renew(
-        previous, lifetime: renewed, attributes: outcome.attributes, body: body, ticket: ticket)
+        previous, lifetime: renewed, attributes: outcome.attributes, tags: outcome.tags, body: body,
+        ticket: ticket)
     }
   }
 
   /// Stores what was written, if it may be and can be; hands it over in any case.
   private func keep(
     _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes,
-    ticket: FlightTicket<BlobCache.Blob>
+    tags: [String], ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     // Hashing a large body takes long, so it comes before the point of no return.
     try await body.finish()
@@ -283,14 +285,16 @@ struct FlightWork: Sendable {
       return try await body.unstoredBlob(
         key: key, lifetime: freshness, attributes: attributes, cause: .barred(bar))
     }
-    return try await commit(body, lifetime: freshness, attributes: attributes)
+    return try await commit(body, lifetime: freshness, attributes: attributes, tags: tags)
   }
 
   private func commit(
-    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes
+    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes,
+    tags: [String]
   ) async throws -> BlobCache.Blob {
     do throws(BlobCache.Error) {
-      return try await body.commit(key: key, lifetime: freshness, attributes: attributes)
+      return try await body.commit(
+        key: key, lifetime: freshness, attributes: attributes, tags: tags)
     } catch {
       store.emit(.storeFailed(key: key, error: error))
       return try await body.unstoredBlob(
@@ -301,7 +305,7 @@ struct FlightWork: Sendable {
   /// Lets the previous bytes be fresh anew.
   private func renew(
     _ previous: BlobCache.Blob, lifetime freshness: Freshness, attributes: BlobCache.Attributes?,
-    body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
+    tags: [String]?, body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     if let bar = await ticket.barFromStoring() {
       return previous.from(.loadedNotStored(.barred(bar)))
@@ -309,7 +313,7 @@ struct FlightWork: Sendable {
     do throws(BlobCache.Error) {
       let renewed = try await store.renew(
         key: key, generation: previous.entry.generation, lifetime: freshness,
-        attributes: attributes)
+        attributes: attributes, tags: tags)
       // What is there now: the renewed entry, or what somebody has stored in its place.
       if let blob = try await store.peek(key), renewed != nil || blob.storage.header.expiredFor < 0
       {
@@ -324,7 +328,8 @@ struct FlightWork: Sendable {
     try await body.write(Contents(blob: previous))
     try await body.finish()
     return try await commit(
-      body, lifetime: freshness, attributes: attributes ?? previous.attributes)
+      body, lifetime: freshness, attributes: attributes ?? previous.attributes,
+      tags: tags ?? previous.storage.tags)
   }
 }
 

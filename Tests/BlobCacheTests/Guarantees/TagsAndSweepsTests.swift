@@ -72,6 +72,24 @@ struct TagsAndSweepsTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func aLoaderTellsTags() async throws {
+    let cache = try open()
+    for attempt in 0..<3 {
+      let blob = try await cache.fetch("key", policy: .reload) { load in
+        if attempt == 1 { return .unchanged }
+        if attempt == 2 { return .unchanged(tags: ["b"]) }
+        try await load.write([1])
+        return .complete(tags: ["a"])
+      }
+      #expect(blob.holds([1]))
+      #expect(try cache.entry(for: "key")?.tags == (attempt < 2 ? ["a"] : ["b"]))
+    }
+    #expect(try await cache.removeAll(tagged: "a") == 0)
+    #expect(try await cache.removeAll(tagged: "b") == 1)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   @Test func anEntryThatIsStoredAfterTheCallReturnedStays() async throws {
     let cache = try open()
     for round in 0..<20 {
