@@ -48,7 +48,7 @@ struct StressReport {
       line(
         "evictions", grouped(evictions), "\(grouped(Int(Double(evictions) / seconds))) a second"),
       line(
-        "age at eviction", String(format: "%.1f s", evictionAge),
+        "age at eviction", duration(evictionAge * 1e9),
         "since the last read, a moving average"),
       line("limit", bound.map { bytes($0.limit) } ?? "none", ""),
       line("used", bytes(used), "at most \(bytes(mostUsed))\(allowed(\.used))"),
