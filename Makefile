@@ -19,6 +19,12 @@ run: bootstrap ## the main job: a stress service over one directory, with progre
 	$(SWIFT) run -c release $(BENCH) blobcache-bench stress \
 	  --inspect $(CURDIR)/.build/release/blobcache-inspect $(ARGS)
 
+.PHONY: soak
+soak: bootstrap ## the stress service for ten minutes: memory and disk must be flat (ARGS="--minutes N")
+	$(SWIFT) build -c release --product blobcache-inspect
+	$(SWIFT) run -c release $(BENCH) blobcache-bench soak \
+	  --inspect $(CURDIR)/.build/release/blobcache-inspect $(ARGS)
+
 .PHONY: test
 test: bootstrap ## all tests, then the client package in Swift 5 and Swift 6 mode
 	scripts/limit 900 $(SWIFT) build --build-tests

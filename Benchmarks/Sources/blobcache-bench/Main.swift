@@ -6,12 +6,19 @@ enum Main {
   static let usage = """
     usage: blobcache-bench COMMAND [--option…]
 
-      stress     the main job: two processes fetch this machine's files through one cache directory
+      stress     the main job: processes fetch this machine's files through one cache directory whose
+                 limit is far below what they would take; every byte and every bound is checked
                    --seconds N        how long to run (30)
+                   --limit SIZE       of the directory, such as 16MiB; `none` (a quarter of the files)
+                   --processes N      over the directory (3)
+                   --memory SIZE      that each process keeps above the index; 0 (a quarter of the limit)
                    --directory D      where; kept afterwards (a folder in TMPDIR)
                    --inspect PATH     the blobcache-inspect to name in the closing lines
                    --json             the closing table as one JSON object
                    --quick            8 seconds, fewer files
+      soak       the same for 10 minutes; memory and disk must be flat: after a third of the run, the median
+                 of the last third is at most 10 % above that of the middle third. Options of stress, and
+                   --minutes N        how long to run (10)
       micro      every speed row against its baseline, in one interleaved run
                    --only ROW         the rows whose name contains ROW
                    --json             one object a line
@@ -34,7 +41,7 @@ enum Main {
       let options = try Options(words)
       let passed =
         switch options.command {
-        case "stress": try await Stress.run(options)
+        case "stress", "soak": try await Stress.run(options)
         case "stress-worker": try await Worker.run(options)
         case "micro": try await Micro.run(options)
         case "threshold": try Threshold.run(options)
@@ -63,6 +70,11 @@ struct Options {
   private var words: [String]
 
   init(_ words: [String]) throws {
+    if words.contains("--help") || words.contains("-h") {
+      self.command = "help"
+      self.words = []
+      return
+    }
     guard let command = words.first else { throw UsageError("a command is missing") }
     self.command = command
     self.words = Array(words.dropFirst())

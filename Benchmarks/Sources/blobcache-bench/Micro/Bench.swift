@@ -7,6 +7,8 @@ import Synchronization
 final class Bench: Sendable {
   let folder: String
   let scale: Scale
+  /// The stores at a limit, which two rows each look at.
+  let limitRounds = Mutex<[String: [AtLimit.Round]]>([:])
   private let filled = Mutex<(cache: BlobCache, peer: Peer)?>(nil)
 
   init(folder: String, scale: Scale) {

@@ -50,12 +50,12 @@ private struct Report {
     Medians of interleaved rounds, warm page cache; every entry was read once before, so that the \
     verification of the first read is done.
 
-    \(pad("what", 34))\(pad("ours", -14))\(pad("baseline", -14))\(pad("ratio", -8))\(pad("target", -8))
+    \(pad("what", 46))\(pad("ours", -14))\(pad("baseline", -14))\(pad("ratio", -8))\(pad("target", -8))
     """
 
   var text: String {
     let line =
-      pad(row.name, 34) + pad(row.unit.text(ours), -14) + pad(row.unit.text(baseline), -14)
+      pad(row.name, 46) + pad(row.unit.text(ours), -14) + pad(row.unit.text(baseline), -14)
       + pad(String(format: "%.2f", ratio), -8) + pad(String(format: "%.2f", row.target), -8)
       + (ratio >= row.target ? "" : "  missed")
     let list = { (values: [Double]) in values.map(row.unit.text).joined(separator: "  ") }

@@ -87,7 +87,7 @@ struct Row: Sendable {
       Row(
         name: "two threads of memory hits", against: "one thread", unit: .operations, target: 1.7,
         measure: MemoryHits.twoThreads),
-    ]
+    ] + AtLimit.rows(scale)
   }
 }
 

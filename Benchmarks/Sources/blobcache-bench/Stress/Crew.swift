@@ -2,16 +2,18 @@ import Foundation
 
 /// The worker processes of a run. Each prints its tally as a line of JSON twice a second; the last line is the result.
 struct Crew {
-  let directory: String
+  let plan: Plan
   let list: String
-  let seconds: Int
-  let live: Bool
+  /// Bytes that each worker keeps in memory.
+  let memory: Int
+  let watch: Watch
 
   func run() async throws -> (tally: Tally, seconds: Double, crashes: Int) {
     let start = ContinuousClock.now
-    let progress = Progress(enabled: live)
+    let progress = Progress(plan, watch)
     let (lines, feed) = AsyncStream<(worker: Int, tally: Tally?)>.makeStream()
-    let workers = try (0..<Stress.processes).map { try begin($0, feed) }
+    let workers = try (0..<plan.processes).map { try begin($0, feed) }
+    watch.begin(processes: workers.map(\.processIdentifier))
 
     var latest = [Tally](repeating: Tally(), count: workers.count)
     var running = workers.count
@@ -30,7 +32,9 @@ struct Crew {
       // 1 without a failure in its tally: it could not run, and said why on stderr.
       if worker.terminationStatus == 1, !sum(latest).failed { crashes += 1 }
     }
-    return (sum(latest), (ContinuousClock.now - start).seconds, crashes)
+    let seconds = (ContinuousClock.now - start).seconds
+    try await watch.end()
+    return (sum(latest), seconds, crashes)
   }
 
   private func sum(_ tallies: [Tally]) -> Tally {
@@ -45,8 +49,8 @@ struct Crew {
     let process = Process()
     process.executableURL = Bundle.main.executableURL
     process.arguments = [
-      "stress-worker", "--directory", directory, "--origin", list, "--seconds", "\(seconds)",
-      "--seed", "\(i + 1)",
+      "stress-worker", "--directory", plan.directory, "--origin", list,
+      "--seconds", "\(plan.seconds)", "--seed", "\(i + 1)", "--memory", "\(memory)",
     ]
     let pipe = Pipe()
     process.standardOutput = pipe
@@ -81,34 +85,5 @@ private struct Lines: Sequence, IteratorProtocol {
       if more.isEmpty { return nil }
       rest += more
     }
-  }
-}
-
-/// One refreshed line on a terminal; a line every two seconds elsewhere.
-private final class Progress {
-  private let enabled: Bool
-  private let terminal = isatty(STDERR_FILENO) == 1
-  private var shown = -10.0
-  private var last = (requests: 0, seconds: 0.0)
-
-  init(enabled: Bool) { self.enabled = enabled }
-
-  func show(_ tally: Tally, _ seconds: Double) {
-    guard enabled, seconds - shown >= (terminal ? 0.45 : 2) else { return }
-    shown = seconds
-    let rate = Double(tally.requests - last.requests) / max(seconds - last.seconds, 0.001)
-    last = (tally.requests, seconds)
-    let found = tally.count(.memory) + tally.count(.index) + tally.count(.file)
-    let hits = Double(found) / Double(max(tally.requests, 1))
-    let line =
-      String(format: "%5.1f s  ", seconds) + "\(grouped(Int(rate))) requests/s  "
-      + String(format: "hits %.1f %%  ", hits * 100)
-      + "loads \(grouped(tally.count(.load)))  joins \(grouped(tally.count(.join)))  "
-      + "expired \(grouped(tally.expired))  verified \(bytes(tally.bytesServed))"
-    FileHandle.standardError.write(Data((terminal ? "\r\u{1B}[K\(line)" : "\(line)\n").utf8))
-  }
-
-  func end() {
-    if enabled, terminal { FileHandle.standardError.write(Data("\r\u{1B}[K".utf8)) }
   }
 }

@@ -1,50 +1,49 @@
 import CBaseline
 import Foundation
 
-/// The main job: two processes serve this machine's files through one cache directory, and every byte is compared.
+/// The main job: some processes serve this machine's files through one cache directory, whose limit is far below what
+/// they would take, and every byte is compared. A soak is the same for longer, and must be flat.
 enum Stress {
-  static let processes = 2
-
   @concurrent
   static func run(_ options: Options) async throws -> Bool {
-    var options = options
-    let quick = options.flag("--quick")
-    let json = options.flag("--json")
-    let seconds = try options.number("--seconds") ?? (quick ? 8 : 30)
-    let directory = try options.value("--directory") ?? makeFolder("stress")
-    let inspect = try options.value("--inspect") ?? Inspect.builtTool()
-    try options.end()
-
+    let plan = try Plan(options)
     let list = "\(try makeFolder("origin"))/files.json"
     defer { removeFolder((list as NSString).deletingLastPathComponent) }
     complain("reading the origin's files …")
-    let files = try OriginFile.collect(most: quick ? 1_500 : 5_000)
+    let files = try OriginFile.collect(most: plan.quick ? 1_500 : 5_000)
     try JSONEncoder().encode(files).write(to: URL(fileURLWithPath: list))
-    let size = files.reduce(0) { $0 + $1.size }
+    let footprint = files.reduce(0) { $0 + $1.size }
+    let limit = plan.limit(footprint: footprint)
+    let memory = plan.memory(limit: limit)
     complain(
-      "\(grouped(files.count)) files, \(bytes(size)), SHA-256 of each taken; \(processes) processes of "
-        + "\(Worker.clients) clients for \(seconds) s over \(directory)")
+      "\(grouped(files.count)) files, \(bytes(footprint)), SHA-256 of each taken; \(plan.processes) "
+        + "processes of \(Worker.clients) clients, \(bytes(memory)) of memory tier each, for "
+        + "\(plan.seconds) s over \(plan.directory), limit \(limit.map(bytes) ?? "none")")
 
-    let run = try await Crew(
-      directory: directory, list: list, seconds: seconds, live: !json
-    ).run()
-    var disk: UInt64 = 0
-    try check(unsafe cb_tree_allocated(directory, &disk), "walk of \(directory)")
-    let report = StressReport(tally: run.tally, seconds: run.seconds, disk: Int(disk))
-    if json {
+    let watch = try Watch(directory: plan.directory, limit: limit)
+    let crew = Crew(plan: plan, list: list, memory: memory, watch: watch)
+    let run = try await crew.run()
+    let flatness = plan.soak ? Flatness.judge(watch.looks, seconds: plan.seconds) : []
+    let report = StressReport(
+      tally: run.tally, seconds: run.seconds, looks: watch.looks, bound: watch.bound,
+      violations: watch.violations.count, flatness: flatness)
+    if plan.json {
       print(try report.json)
     } else {
       print(report.text)
-      print(Inspect.commands(tool: inspect, directory: directory, files: files))
+      print(Inspect.commands(tool: plan.inspect, directory: plan.directory, files: files))
     }
     fflush(nil)
-    for text in run.tally.complaints { complain(text) }
-    let passed = !run.tally.failed && run.crashes == 0
+    for text in run.tally.complaints + watch.violations.prefix(5) { complain(text) }
+    let flat = flatness.allSatisfy(\.isFlat)
+    let passed = !run.tally.failed && run.crashes == 0 && watch.violations.isEmpty && flat
     complain(
       passed
         ? "passed: \(grouped(run.tally.verified)) blobs served, each equal to its file"
         : "FAILED: \(run.tally.wrongBytes) wrong, \(run.tally.duplicateLoads) duplicate loads, "
-          + "\(run.tally.errors) errors, \(run.crashes) processes ended badly")
+          + "\(run.tally.errors) errors, \(run.crashes) processes ended badly, above the bound at "
+          + "\(watch.violations.count) of \(watch.looks.count) samples" + (flat ? "" : ", not flat")
+    )
     return passed
   }
 }

@@ -4,8 +4,20 @@ import Foundation
 struct StressReport {
   let tally: Tally
   let seconds: Double
-  let disk: Int
+  let looks: [Watch.Look]
+  let bound: Bound?
+  /// Looks that found more than the bound.
+  let violations: Int
+  let flatness: [Flatness]
 
+  private var evictions: Int { (looks.last?.evictions ?? 0) - (looks.first?.evictions ?? 0) }
+  private var evictionAge: Double { looks.last?.evictionAge.seconds ?? 0 }
+  private var used: Int { looks.last?.used ?? 0 }
+  private var mostUsed: Int { looks.map(\.used).max() ?? 0 }
+  private var disk: Int { looks.last?.walked ?? 0 }
+  private var index: Int { looks.last?.index ?? 0 }
+  private var mostIndex: Int { looks.map(\.index).max() ?? 0 }
+  private var mostOutside: Int { looks.map { $0.walked - $0.index }.max() ?? 0 }
   private var perSecond: Double { Double(tally.requests) / seconds }
 
   var text: String {
@@ -18,6 +30,7 @@ struct StressReport {
     var lines = [
       "",
       line("requests", grouped(tally.requests), "\(grouped(Int(perSecond))) a second"),
+      line("  hits", grouped(tally.hits), share(tally.hits)),
       line("  hits, memory", grouped(tally.count(.memory)), share(tally.count(.memory))),
       line("  hits, index", grouped(tally.count(.index)), share(tally.count(.index))),
       line("  hits, file", grouped(tally.count(.file)), share(tally.count(.file))),
@@ -32,8 +45,22 @@ struct StressReport {
         "duplicate loads", grouped(tally.duplicateLoads), "two at a time of one key in one process"),
       line("errors", grouped(tally.errors), ""),
       line("not stored", grouped(tally.notStored), ""),
-      line("disk use", bytes(disk), "allocated blocks"),
-      line("memory", bytes(tally.residentKiB << 10), "the larger process, at most"),
+      line(
+        "evictions", grouped(evictions), "\(grouped(Int(Double(evictions) / seconds))) a second"),
+      line(
+        "age at eviction", duration(evictionAge * 1e9),
+        "since the last read, a moving average"),
+      line("limit", bound.map { bytes($0.limit) } ?? "none", ""),
+      line("used", bytes(used), "at most \(bytes(mostUsed))\(allowed(\.used))"),
+      line("disk use", bytes(disk), "allocated blocks, by a walk"),
+      line("  index", bytes(index), "its file, free pages included, at most \(bytes(mostIndex))"),
+      line("  all else", bytes(disk - index), "at most \(bytes(mostOutside))\(allowed(\.walked))"),
+      line(
+        "above the bound", grouped(violations), "of \(grouped(looks.count)) samples"),
+      line("memory", bytes(tally.residentKiB << 10), "the largest process, at most"),
+    ]
+    for item in flatness { lines.append(line("flat: \(item.what)", "", item.text)) }
+    lines += [
       "",
       pad("latency", 22) + pad("p50", -12) + pad("p99", -12) + pad("p99.9", -12),
     ]
@@ -44,6 +71,10 @@ struct StressReport {
       lines.append(pad("  \(kind.rawValue)", 22) + cells.joined())
     }
     return lines.joined(separator: "\n") + "\n"
+  }
+
+  private func allowed(_ most: KeyPath<Bound, Int>) -> String {
+    bound.map { ", allowed \(bytes($0[keyPath: most]))" } ?? ""
   }
 
   var json: String {
@@ -61,7 +92,12 @@ struct StressReport {
         joins: tally.count(.join), expired: tally.expired, bytesServed: tally.bytesServed,
         verified: tally.verified, wrongBytes: tally.wrongBytes,
         duplicateLoads: tally.duplicateLoads, errors: tally.errors, notStored: tally.notStored,
-        diskBytes: disk, residentBytes: tally.residentKiB << 10, latencyNanoseconds: latency)
+        evictions: evictions, evictionAgeSeconds: evictionAge, limitBytes: bound?.limit,
+        usedBytes: used, usedBytesMost: mostUsed, usedBytesAllowed: bound?.used,
+        diskBytes: disk, indexFileBytes: index, indexFileBytesMost: mostIndex,
+        outsideIndexBytesMost: mostOutside, outsideIndexBytesAllowed: bound?.walked,
+        samples: looks.count, samplesAboveBound: violations,
+        residentBytes: tally.residentKiB << 10, flatness: flatness, latencyNanoseconds: latency)
       let encoder = JSONEncoder()
       encoder.outputFormatting = [.sortedKeys]
       return String(decoding: try encoder.encode(line), as: UTF8.self)
@@ -73,7 +109,15 @@ struct StressReport {
     let requests: Int
     let requestsPerSecond: Double
     let memoryHits, indexHits, fileHits, loads, joins, expired, bytesServed, verified: Int
-    let wrongBytes, duplicateLoads, errors, notStored, diskBytes, residentBytes: Int
+    let wrongBytes, duplicateLoads, errors, notStored, evictions: Int
+    let evictionAgeSeconds: Double
+    let limitBytes: Int?
+    let usedBytes, usedBytesMost: Int
+    let usedBytesAllowed: Int?
+    let diskBytes, indexFileBytes, indexFileBytesMost, outsideIndexBytesMost: Int
+    let outsideIndexBytesAllowed: Int?
+    let samples, samplesAboveBound, residentBytes: Int
+    let flatness: [Flatness]
     let latencyNanoseconds: [String: [String: Double]]
   }
 }

@@ -30,6 +30,7 @@ struct Tally: Codable {
   }
 
   var failed: Bool { wrongBytes + duplicateLoads + errors > 0 }
+  var hits: Int { count(.memory) + count(.index) + count(.file) }
   func count(_ kind: Kind) -> Int { latency[kind]?.total ?? 0 }
 
   mutating func add(_ other: Tally) {

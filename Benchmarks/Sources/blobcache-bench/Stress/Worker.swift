@@ -17,11 +17,14 @@ struct Worker: Sendable {
     var options = options
     guard let directory = try options.value("--directory"),
       let list = try options.value("--origin"),
-      let seconds = try options.number("--seconds"), let seed = try options.number("--seed")
+      let seconds = try options.number("--seconds"), let seed = try options.number("--seed"),
+      let memory = try options.value("--memory").flatMap({ Int($0) })
     else { throw UsageError("worker is started by stress") }
     let files = try JSONDecoder().decode(
       [OriginFile].self, from: Data(contentsOf: URL(fileURLWithPath: list)))
-    let cache = try BlobCache(directory: directory)
+    var configuration = BlobCache.Configuration()  // the limit stands in the directory
+    configuration.memory = memory == 0 ? .off : BlobCache.MemoryTier(bytes: memory)
+    let cache = try BlobCache(directory: directory, configuration: configuration)
     let worker = Worker(
       cache: cache, origin: Origin(files: files), zipf: Zipf(count: files.count),
       keys: files.map { BlobCache.Key($0.path) }, end: .now + .seconds(seconds))
