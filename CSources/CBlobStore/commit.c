@@ -268,6 +268,7 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
   bcsi_batch b = {.store = store, .evicted_capacity = most};
   b.limits = limits ? *limits : bcsi_limits(store);
+  b.is_lenient = count > 0;
   b.now_ms = time_of(store, writes, count);
   b.published = malloc((count + 1) * sizeof *b.published);
   b.lines = malloc((count + most + 1) * sizeof *b.lines);

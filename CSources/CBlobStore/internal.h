@@ -333,6 +333,9 @@ typedef struct bcsi_batch {
   struct bcsi_evicted *evicted;
   size_t evicted_count, evicted_capacity;
   bool is_over;                 /* it does not keep to them, all the same */
+  uint64_t live_before;         /* pages of the index before the first eviction */
+  uint64_t evicted_inline;      /* bytes of the records that were evicted */
+  bool is_lenient;              /* some pages above the limit are left to the next batch */
 } bcsi_batch;
 
 /* An entry that made room: its line goes odd and empty with the commit. */
