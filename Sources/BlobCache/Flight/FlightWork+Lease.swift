@@ -1,0 +1,48 @@
+/// One load among all processes of a directory: see lease.c and ``LeaseWatch``.
+extension FlightWork {
+  enum Admission {
+    case taken(Lease)
+    case found(BlobCache.Blob)
+    case none
+  }
+
+  /// Takes the key's lease, and waits until it is free or has become needless.
+  func lease(
+    _ ticket: FlightTicket<BlobCache.Blob>, patience: Duration
+  ) async throws -> Admission {
+    var watch = LeaseWatch(patience: patience)
+    var lastLook = SuspendingClock.now
+    while true {
+      switch store.leases.take(key, level: watch.level) {
+      case .taken(let lease): return .taken(lease)
+      case .unavailable: return .none
+      case .held(let holder):
+        // It never joins what began before it.
+        if mode == .reload { return .none }
+        let now = SuspendingClock.now
+        let decision = watch.see(
+          holder, after: now - lastLook, isNested: WaitGraph.isAwaited(ticket.flight))
+        lastLook = now
+        if decision == .passBy { continue }
+        if decision == .goOn { return .none }
+      }
+      try await Task.sleep(for: watch.pause(chance: .random(in: 0..<1)))
+      if let previous = try await store.peek(key), suffices(previous) {
+        return .found(try accessed(previous))
+      }
+    }
+  }
+
+  /// What others have stored while this process stood still: it is newer than what was loaded here, so
+  /// that is not stored over it.
+  func overtaking(
+    _ lease: Lease?, _ outcome: BlobCache.Outcome, previous: BlobCache.Blob?
+  ) async throws -> BlobCache.Blob? {
+    guard let lease, let leaseTime, outcome.form == .complete,
+      lease.mayBeOvertaken(after: leaseTime), let there = try await store.peek(key),
+      there.storage.header.expiredFor < 0,
+      there.storage.generation != previous?.storage.generation
+    else { return nil }
+    return there
+  }
+}
