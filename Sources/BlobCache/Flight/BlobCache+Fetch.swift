@@ -292,11 +292,16 @@ struct FlightWork: Sendable {
   }
 
   func suffices(_ previous: BlobCache.Blob) -> Bool {
-    if previous.storage.header.expiredFor >= 0 { return false }
+    suffices(
+      previous.storage.generation, isExpired: previous.storage.header.expiredFor >= 0)
+  }
+
+  func suffices(_ generation: UInt64, isExpired: Bool) -> Bool {
+    if isExpired { return false }
     switch mode {
     case .load: return true
     case .reload: return false
-    case .refresh(let generation): return previous.storage.generation != generation
+    case .refresh(let seen): return generation != seen
     }
   }
 

@@ -27,7 +27,11 @@ extension FlightWork {
         if decision == .goOn { return .none }
       }
       try await Task.sleep(for: watch.pause(chance: .random(in: 0..<1)))
-      if let previous = try await store.peek(key), suffices(previous) {
+      // First at the metadata: the old copy of a large blob is not read and hashed ten times a second.
+      if let entry = try store.entry(of: key),
+        suffices(entry.generation, isExpired: entry.isExpired),
+        let previous = try await store.peek(key), suffices(previous)
+      {
         return .found(try accessed(previous))
       }
     }

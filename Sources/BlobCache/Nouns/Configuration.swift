@@ -68,15 +68,17 @@ extension BlobCache {
     /// advice, and nothing is wrong when two load all the same: when the loader fails, when its result is
     /// not stored, or when its process dies, the next of those who wait loads, one after another, so a
     /// failing origin is asked once by each process that waits. A `.reload` waits for no other
-    /// process. A ``loadTimeLimit`` begins with the loader, not with the wait, and
-    /// ``maximumConcurrentLoads`` counts nobody who waits so.
+    /// process. A ``loadTimeLimit`` begins with the loader, not with the wait;
+    /// ``maximumConcurrentLoads`` counts nobody who waits so, and who stands in that line has the lease
+    /// already.
     public var loadsOncePerMachine = false
 
     /// With ``loadsOncePerMachine``: how long a process that loads may give no sign of life, which it
     /// gives four times a second, however long its loader takes. After that (it is stopped, or the
     /// machine is out of breath) one of those who wait loads in its place. Also the longest wait of a
     /// fetch that is made inside a loader, so that loaders of two processes cannot wait for each other
-    /// for ever. At least a second; the same in all processes. Default: 30 s.
+    /// for ever. Reckoned in real time, whatever the ``clock``. At least a second; the same in all
+    /// processes. Default: 30 s.
     public var leaseTime: Duration = .seconds(30)
 
     /// When a blob's bytes are compared with its digest. Default: ``Verification/onFirstRead``.
