@@ -233,6 +233,7 @@ struct FlightWork: Sendable {
   let loader: @Sendable @concurrent (inout BlobCache.Load) async throws -> BlobCache.Outcome
 
   func run(_ ticket: FlightTicket<BlobCache.Blob>) async throws -> BlobCache.Blob {
+    try await ticket.board()
     guard let leaseTime else { return try await load(ticket, lease: nil) }
     switch try await lease(ticket, patience: leaseTime) {
     case .found(let blob): return blob
@@ -257,7 +258,6 @@ struct FlightWork: Sendable {
   private func load(
     _ ticket: FlightTicket<BlobCache.Blob>, lease: Lease?
   ) async throws -> BlobCache.Blob {
-    try await ticket.board()
     let previous = try await store.peek(key)
     // Whoever stored between the caller's miss and this flight has done its work.
     if let previous, suffices(previous) { return try accessed(previous) }

@@ -7,18 +7,35 @@ extension FlightWork {
   }
 
   /// Takes the key's lease, and waits until it is free or has become needless.
+  ///
+  /// The flight has its permit: a lease that is held while one stands in that line would keep other
+  /// processes from a load that nobody makes. While it waits here, others have the permit.
   func lease(
     _ ticket: FlightTicket<BlobCache.Blob>, patience: Duration
   ) async throws -> Admission {
     var watch = LeaseWatch(patience: patience)
+    switch store.leases.take(key, level: watch.level) {
+    case .taken(let lease): return .taken(lease)
+    case .unavailable: return .none
+    // It never joins what began before it.
+    case .held: if mode == .reload { return .none }
+    }
+    ticket.lend()
+    let admission = try await waitForLease(ticket, &watch)
+    if case .found = admission { return admission }
+    try await ticket.regain()
+    return admission
+  }
+
+  private func waitForLease(
+    _ ticket: FlightTicket<BlobCache.Blob>, _ watch: inout LeaseWatch
+  ) async throws -> Admission {
     var lastLook = SuspendingClock.now
     while true {
       switch store.leases.take(key, level: watch.level) {
       case .taken(let lease): return .taken(lease)
       case .unavailable: return .none
       case .held(let holder):
-        // It never joins what began before it.
-        if mode == .reload { return .none }
         let now = SuspendingClock.now
         let decision = watch.see(
           holder, after: now - lastLook, isNested: WaitGraph.isAwaited(ticket.flight))

@@ -69,8 +69,7 @@ extension BlobCache {
     /// not stored, or when its process dies, the next of those who wait loads, one after another, so a
     /// failing origin is asked once by each process that waits. A `.reload` waits for no other
     /// process. A ``loadTimeLimit`` begins with the loader, not with the wait;
-    /// ``maximumConcurrentLoads`` counts nobody who waits so, and who stands in that line has the lease
-    /// already.
+    /// ``maximumConcurrentLoads`` counts nobody who waits so.
     public var loadsOncePerMachine = false
 
     /// With ``loadsOncePerMachine``: how long a process that loads may give no sign of life, which it

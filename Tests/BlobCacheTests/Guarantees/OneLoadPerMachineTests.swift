@@ -31,8 +31,11 @@ struct OneLoadPerMachineTests {
   /// Long enough for another process to find the lease taken and to wait for it.
   private func settle() async throws { try await Task.sleep(for: .milliseconds(200)) }
 
-  private func shared(leaseTime: Duration = .seconds(30)) throws -> BlobCache {
+  private func shared(
+    leaseTime: Duration = .seconds(30), maximumLoads: Int? = nil
+  ) throws -> BlobCache {
     var configuration = BlobCache.Configuration()
+    configuration.maximumConcurrentLoads = maximumLoads
     configuration.loadsOncePerMachine = true
     configuration.leaseTime = leaseTime
     return try BlobCache(directory: path, configuration: configuration)
@@ -271,6 +274,32 @@ struct OneLoadPerMachineTests {
     #expect(try await other.nextLine() == "ok \(digest(seed: 2))")
     door.open()
     _ = await deserted.result
+    try await cache.close()
+  }
+
+  /// With one permit, whoever waits for another process lends it, and has it again when it loads.
+  @Test func whoWaitsForAnotherProcessLendsItsPermit() async throws {
+    let cache = try shared(maximumLoads: 1)
+    let holder = try await SecondProcess.over(path, "once")
+    try holder.send(herd(1))
+    try await loads(1)
+    let running = Tally()
+    let waiting = Task {
+      try await cache.fetch("key") { load in
+        #expect(running.add() == 2, "after the other key")
+        try await load.write("here".utf8)
+        return .complete
+      }
+    }
+    try await eventually("it waits") { cache.store.flights.waiterCount == 1 }
+    try await settle()
+    _ = try await cache.fetch("other") { _ in
+      running.add()
+      return .complete
+    }
+    holder.kill()
+    #expect(try await waiting.value.count == 4)
+    #expect(cache.store.flights.flightCount == 0)
     try await cache.close()
   }
 
