@@ -25,7 +25,7 @@ let policy = BlobCache.FetchPolicy.staleWhileRevalidate(for: .seconds(60)).stale
 var origin = Origin()
 for minute in [0, 1, 30, 120] {
   clock.set(to: .init(timeIntervalSince1970: 1_700_000_000 + Double(minute) * 60))
-  origin.isUp = minute < 30
+  origin.isUp = minute == 0
   do {
     let blob = try await cache.fetch("weather", policy: policy) { [origin] load in
       try await load.write(origin.get().utf8)

@@ -28,7 +28,7 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   out->evictions = bcsi_slots_evictions(store);
   out->eviction_age_ms = (int64_t)bcsi_eviction_age_ms(store);
   bcsi_memory_count(store, out);
-  bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses);
+  bcsi_slots_stripe_sum(store, &out->total_hits, &out->total_misses, &out->total_memory_hits);
   bcsi_call_leave(store);
   return BCS_OK;
 }
@@ -100,6 +100,12 @@ bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
       out->blob_files = totals.blob_files;
       out->blob_bytes = totals.blob_bytes;
       out->blob_allocated = totals.blob_allocated;
+      out->pinned_entries = totals.pinned_entries;
+      out->pinned_bytes = totals.pinned_bytes;
+      out->used_bytes = bcsi_used_bytes(store, &totals, bcsi_index_live(store, reader->txn)) + totals.trash_allocated;
+      bcs_limits limits;
+      if (bcsi_limits_get(store, reader->txn, &limits) == 0)
+        bcsi_disk(store, limits.minimum_free, &out->disk_free, &out->disk_reserve);
     }
     bcsi_reader_leave(reader);
   }

@@ -280,6 +280,14 @@ static bcs_status check_fan_out(bcs_store *store) {
   return status;
 }
 
+/* An opening for writing makes it; one for reading tells what it lacks. */
+static bcs_status lacks(const bcs_store *store, bcs_status status, const char *name) {
+  if (status != BCS_NOT_FOUND) return status;
+  char shown[4300];
+  bcsi_join(store->info.path, name, shown, sizeof shown);
+  return bcsi_fail(BCS_INCOMPLETE, 0, "open", shown, "it is missing");
+}
+
 static bcs_status open_folders(bcs_store *store, bool create) {
   struct { const char *name; int *fd; } folders[] = {
     {"blobs", &store->blobs_fd}, {"staging", &store->staging_fd}, {"quarantine", &store->quarantine_fd}};
@@ -289,14 +297,14 @@ static bcs_status open_folders(bcs_store *store, bool create) {
     bcs_status status = bcsi_open_folder(store->root_fd, folders[i].name, shown,
                                          store->options.read_only ? 0777 : store->directory_mode, create,
                                          folders[i].fd);
-    if (status != BCS_OK) return status;
+    if (status != BCS_OK) return lacks(store, status, folders[i].name);
   }
   int index_fd;
   bcsi_join(store->info.path, "index", shown, sizeof shown);
   bcs_status status = bcsi_open_folder(store->root_fd, "index", shown,
                                        store->options.read_only ? 0777 : store->directory_mode, create, &index_fd);
   if (status == BCS_OK) close(index_fd);
-  return status == BCS_OK ? check_fan_out(store) : status;
+  return status == BCS_OK ? check_fan_out(store) : lacks(store, status, "index");
 }
 
 /* Only the newest index that was set aside is kept. */
@@ -347,7 +355,7 @@ static bcs_status open_read_only(bcs_store *store, bool *alone) {
   if (status == BCS_NOT_FOUND) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", store->info.path, "it has no FORMAT");
   bcs_durability durability;
   if (status == BCS_OK) status = parse_format(store, text, &durability);
-  if (status == BCS_OK) status = open_lock(store, false);
+  if (status == BCS_OK) status = lacks(store, open_lock(store, false), "LOCK");
   if (status == BCS_OK) status = open_folders(store, false);
   if (status != BCS_OK) return status;
   store->durable = durability == BCS_DURABLE;
@@ -367,8 +375,7 @@ static bcs_status open_read_only(bcs_store *store, bool *alone) {
     return BCS_OK; /* byte 0 stays locked, shared, until the store is shut */
   }
   if (!others && !store->durable && known && strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) != 0)
-    return bcsi_fail(BCS_CORRUPT, 0, "open", store->info.path,
-                     "the machine was started anew since it was used; open it for writing once (for example: put)");
+    return bcsi_fail(BCS_OTHER_BOOT, 0, "open", store->info.path, NULL);
   return bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
 }
 

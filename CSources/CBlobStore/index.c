@@ -244,6 +244,11 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   bcsi_join(index->path, file_names[0], data_file, sizeof data_file);
   status = bcsi_pages_check(data_file, quiet ? BCSI_PAGES_PATHS : BCSI_PAGES_METAS, NULL, NULL, NULL, &damage);
   *damaged = status == BCS_CORRUPT;
+  struct stat st;
+  bool is_missing = status == BCS_NOT_FOUND;
+  bool is_empty = status == BCS_OK && stat(data_file, &st) == 0 && st.st_size == 0;
+  if (read_only && (is_missing || is_empty)) /* LMDB would try to write the meta pages of a new one */
+    return bcsi_fail(BCS_INCOMPLETE, 0, "open index", data_file, is_missing ? "it is missing" : "it is empty");
   if (status != BCS_OK) return status;
   int rc = bcsi_fault("index-open");
   if (rc == 0) rc = open_environment(store);

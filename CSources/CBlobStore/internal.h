@@ -144,8 +144,9 @@ bool bcsi_slots_stands(bcs_store *store, uint32_t line, uint64_t generation, uin
 /* A hit of the memory tier: false unless the item stands and is fresh; touches. */
 bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t now_ms, int64_t *access_ms,
                        uint32_t *hits);
-_Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index); /* [0] hits, [1] misses; NULL without a table */
-void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses);
+/* [0] hits in the index, [1] misses, [2] hits in memory; NULL without a table. The sum of hits has both. */
+_Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index);
+void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses, uint64_t *memory_hits);
 void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits);
 uint64_t bcsi_slots_staged(bcs_store *store, int64_t change); /* and how many are staged now */
 uint64_t bcsi_slots_staging(bcs_store *store);
@@ -216,6 +217,7 @@ uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for e
 bcs_limits bcsi_limits_default(void);
 uint64_t bcsi_disk_free(bcs_store *store);
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
+bool bcsi_disk(bcs_store *store, uint64_t minimum, uint64_t *free, uint64_t *reserve);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);
 int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);
 uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn);

@@ -33,14 +33,23 @@ uint64_t bcsi_disk_free(bcs_store *store) {
 
 /* Whether less of the file system is free than is to stay free, when `expected` of them are about to be. */
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected) {
+  uint64_t free, reserve;
+  return minimum != 0 && bcsi_disk(store, minimum, &free, &reserve) && free + expected < reserve;
+}
+
+/* What of the file system is free for this user, and what is to stay so. False, and zeros: it does not tell. */
+bool bcsi_disk(bcs_store *store, uint64_t minimum, uint64_t *free, uint64_t *reserve) {
   static const uint64_t most = UINT64_C(1) << 30;
   struct statvfs fs;
-  if (minimum == 0 || fstatvfs(store->root_fd, &fs) != 0) return false;
+  *free = *reserve = 0;
+  if (fstatvfs(store->root_fd, &fs) != 0) return false;
+  *free = (uint64_t)fs.f_bavail * fs.f_frsize;
+  *reserve = minimum;
   if (minimum == BCS_FREE_BY_SIZE) {
-    minimum = (uint64_t)fs.f_blocks * fs.f_frsize / 20; /* 5 % */
-    if (minimum > most) minimum = most;
+    *reserve = (uint64_t)fs.f_blocks * fs.f_frsize / 20; /* 5 % */
+    if (*reserve > most) *reserve = most;
   }
-  return (uint64_t)fs.f_bavail * fs.f_frsize + expected < minimum;
+  return true;
 }
 
 bcs_status bcs_get_limits(bcs_store *store, bcs_limits *out) {

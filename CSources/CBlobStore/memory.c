@@ -60,7 +60,7 @@ _Static_assert(sizeof(set) == LINE, "a set is a cache line");
 
 typedef struct pin {
   _Alignas(128) _Atomic uint64_t era; /* 0: free */
-  _Atomic uint64_t *stripe;           /* hits as other processes see them */
+  _Atomic uint64_t *stripe;           /* where other processes see the hits: its third word */
   _Atomic uint64_t hits;
 } pin;
 
@@ -265,7 +265,7 @@ bool bcs_memory_find(bcs_store *store, const void *key, size_t key_count, int64_
       (void)atomic_compare_exchange_strong(at, &word, word | VISITED); /* lost: as good */
     atomic_store_explicit(&pin->hits, atomic_load_explicit(&pin->hits, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    if (pin->stripe) atomic_fetch_add_explicit(pin->stripe, 1, memory_order_relaxed);
+    if (pin->stripe) atomic_fetch_add_explicit(pin->stripe + 2, 1, memory_order_relaxed);
     out->item = item;
     out->pin = pin;
     return true;

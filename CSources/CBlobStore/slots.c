@@ -18,7 +18,7 @@
  * File (little-endian):
  *       0  head, 4,096 bytes: see struct head
  *   4,096  the mark: 7,168 line numbers of 4 bytes
- *  32,768  512 stripes of 64 bytes: hits, misses; a reader of a process adds to one of them
+ *  32,768  512 stripes of 64 bytes: hits in the index, misses, hits in memory; a reader of a process adds to one
  *  65,536  ghosts of evicted entries: see ghosts.c; blocks are allocated as they grow
  *  33,685,504  lines of 64 bytes: see struct line */
 #include "internal.h"
@@ -556,14 +556,16 @@ _Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index) {
   return (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)(index % BCSI_STRIPES) * STRIPE_SIZE);
 }
 
-void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses) {
-  *hits = *misses = 0;
+void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses, uint64_t *memory_hits) {
+  *hits = *misses = *memory_hits = 0;
   if (!store->slots.map) return;
   for (unsigned i = 0; i < BCSI_STRIPES; i++) {
     _Atomic uint64_t *stripe = (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)i * STRIPE_SIZE);
     *hits += load(stripe);
     *misses += load(stripe + 1);
+    *memory_hits += load(stripe + 2);
   }
+  *hits += *memory_hits;
 }
 
 /* What a line says of its entry, without the index: for choosing among entries, not for answering. False: it has none. */

@@ -24,7 +24,12 @@ extension BlobCache {
   /// - Parameter prefix: only entries whose keys begin with it; nil: all. Either way it looks at
   ///   every entry.
   public func entries(withPrefix prefix: Key? = nil) -> Entries {
-    Entries(cache: self, prefix: prefix?.bytes ?? [])
+    Entries(cache: self, prefix: prefix?.bytes ?? [], tag: nil)
+  }
+
+  /// The same of those that were stored with a tag, looking at no others.
+  package func entries(withPrefix prefix: Key?, tag: String?) -> Entries {
+    Entries(cache: self, prefix: prefix?.bytes ?? [], tag: tag.map { Array($0.utf8) })
   }
 
   /// The entries of a cache; see ``BlobCache/entries(withPrefix:)-(Key?)``.
@@ -36,22 +41,25 @@ extension BlobCache {
 
     let cache: BlobCache
     let prefix: [UInt8]
+    let tag: [UInt8]?
 
     /// An iterator from the start.
     public func makeAsyncIterator() -> Iterator {
-      Iterator(cache: cache, prefix: prefix)
+      Iterator(cache: cache, prefix: prefix, tag: tag)
     }
 
     /// Reads page by page.
     public struct Iterator: AsyncIteratorProtocol {
       let cache: BlobCache
       let prefix: [UInt8]
+      let tag: [UInt8]?
       private var page: ArraySlice<Entry> = []
       private var cursor: ListCursor? = ListCursor()
 
-      init(cache: BlobCache, prefix: [UInt8]) {
+      init(cache: BlobCache, prefix: [UInt8], tag: [UInt8]?) {
         self.cache = cache
         self.prefix = prefix
+        self.tag = tag
       }
 
       /// The next entry; nil after the last.
@@ -69,7 +77,7 @@ extension BlobCache {
           }
           try cache.checkOpen("entries")
           try Key(prefix).checkLength("entries")
-          let next = try await cache.store.list(from, prefix: prefix)
+          let next = try await cache.store.list(from, prefix: prefix, tag: tag)
           page = next.entries[...]
           cursor = next.next
         }

@@ -68,6 +68,8 @@ extension BlobCache {
     public var wrongSlots = 0
     /// Rows by content that disagree with the entries.
     public var wrongDigestRows = 0
+    /// Rows by tag that disagree with the entries.
+    public var wrongTagRows = 0
     /// Whether what was found was put right.
     public var isRepaired = false
 
@@ -78,10 +80,10 @@ extension BlobCache {
 
     private var findings: Int {
       damagedBlobs + unreferencedFiles + missingFiles + deadStagingFiles + wrongTotals
-        + wrongUseCounts + wrongSlots + wrongDigestRows
+        + wrongUseCounts + wrongSlots + wrongDigestRows + wrongTagRows
     }
 
-    init() {}
+    package init() {}
   }
 
   /// Reads everything and compares it: the pages of the index, blobs with their digests, the index
@@ -177,6 +179,7 @@ extension BlobCache {
     report.wrongUseCounts = Int(clamping: found.wrong_uses)
     report.wrongSlots = Int(clamping: found.wrong_slots)
     report.wrongDigestRows = Int(clamping: found.wrong_digests)
+    report.wrongTagRows = Int(clamping: found.wrong_tags)
   }
 }
 

@@ -9,8 +9,9 @@ extension BlobCache {
     }
   }
 
-  /// Evicts entries, those that are worth least first, until the directory is within limits.
-  /// Others go on meanwhile: each step holds the write lock for some hundreds of entries.
+  /// Evicts entries until the directory is within limits: those that are older than its limit in
+  /// age, then those that are worth least. Pinned ones stay. Others go on meanwhile: each step holds
+  /// the write lock for some hundreds of entries.
   ///
   /// - Parameters:
   ///   - limits: how far. Limits that the directory has beside these hold as always.
@@ -22,7 +23,8 @@ extension BlobCache {
   public func trim(to limits: Limits, recording: Bool = false) async throws(Error) -> Int {
     try await operation("trim") { () async throws(Error) -> Int in
       let store = store
-      _ = try limits.stored("trim")
+      // Before anything is evicted.
+      _ = try limits.stored("trim", of: directory)
       if recording {
         try await BlockingPool.shared.attempt { () throws(Error) -> Void in
           try store.record(limits, "trim")

@@ -1,6 +1,6 @@
 extension BlobCache {
   /// Takes the bytes of a blob that is stored piece by piece; see
-  /// ``BlobCache/store(for:lifetime:staleWindow:attributes:expecting:expectingSize:body:)-(Key,_,_,_,_,_,_)``.
+  /// ``BlobCache/store(for:lifetime:staleWindow:attributes:tags:expecting:expectingSize:body:)-(Key,_,_,_,_,_,_,_)``.
   public struct Body: ~Copyable, Sendable {
     let staged: StagedBody
 

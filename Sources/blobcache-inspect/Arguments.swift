@@ -45,9 +45,14 @@ struct Arguments: Equatable {
 
 /// Every option of every command. A name means the same everywhere, so that options may precede the command.
 enum Option: String, CaseIterable, CustomStringConvertible {
+  case age
   case atMost = "at-most"
-  case attribute, digest, expired, forever, help, json, key, limit, prefix, repair, reverse
-  case sliding, sort, ttl, version, yes
+  case attribute, bytes, digest
+  case dryRun = "dry-run"
+  case entries, expired, forever, help, json, key
+  case keyBase64 = "key-base64"
+  case larger, limit, older, pin, pinned, prefix, record, repair, reverse, sliding, sort, tag, ttl
+  case version, yes
 
   init?(written word: some Sequence<UInt8>) {
     let word = String(decoding: Array(word), as: UTF8.self)
@@ -63,8 +68,12 @@ enum Option: String, CaseIterable, CustomStringConvertible {
 
   var takesValue: Bool {
     switch self {
-    case .atMost, .attribute, .digest, .key, .limit, .prefix, .sliding, .sort, .ttl: true
-    case .expired, .forever, .help, .json, .repair, .reverse, .version, .yes: false
+    case .age, .atMost, .attribute, .bytes, .digest, .entries, .key, .keyBase64, .larger, .limit,
+      .older, .prefix, .sliding, .sort, .tag, .ttl:
+      true
+    case .dryRun, .expired, .forever, .help, .json, .pin, .pinned, .record, .repair, .reverse,
+      .version, .yes:
+      false
     }
   }
 

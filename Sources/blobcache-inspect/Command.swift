@@ -12,24 +12,34 @@ enum Command: Equatable {
   case put(PutCommand)
   case remove(RemoveCommand)
   case renew(RenewCommand)
+  case pin(PinCommand)
+  case trim(TrimCommand)
+  case sweep(SweepCommand)
   case clear(ClearCommand)
 }
 
 /// The first word.
 enum Verb: String, CaseIterable {
-  case stats, list, show, cat, verify, put, remove, renew, clear, help, version
+  case stats, list, show, cat, verify, put, remove, renew, pin, unpin, trim, sweep, clear, help
+  case version
 
   /// What it understands besides `--help`.
   var options: Set<Option> {
     switch self {
     case .stats: [.json]
-    case .list: [.json, .prefix, .expired, .sort, .reverse, .limit]
-    case .show: [.json, .digest, .key]
-    case .cat: [.digest, .key]
+    case .list: [.json, .prefix, .tag, .expired, .pinned, .sort, .reverse, .limit]
+    case .show: [.json, .digest, .key, .keyBase64]
+    case .cat: [.digest, .key, .keyBase64]
     case .verify: [.json, .repair]
-    case .put: [.json, .key, .ttl, .sliding, .atMost, .forever, .attribute]
-    case .remove: [.json, .key, .prefix]
-    case .renew: [.json, .key, .ttl, .sliding, .atMost, .forever]
+    case .put:
+      [
+        .json, .key, .keyBase64, .ttl, .sliding, .atMost, .forever, .attribute, .tag, .pin,
+      ]
+    case .remove: [.json, .key, .keyBase64, .prefix, .tag, .expired, .larger, .older]
+    case .renew: [.json, .key, .keyBase64, .ttl, .sliding, .atMost, .forever]
+    case .pin, .unpin: [.json, .key, .keyBase64]
+    case .trim: [.json, .bytes, .entries, .age, .dryRun, .record]
+    case .sweep: [.json]
     case .clear: [.json, .yes]
     case .help, .version: []
     }
@@ -60,7 +70,9 @@ struct ListCommand: Equatable {
 
   let target: Target
   var prefix: BlobCache.Key?
+  var tag: String?
   var expiredOnly = false
+  var pinnedOnly = false
   var sort: Sort?
   var reverse = false
   var limit: Int?
@@ -93,12 +105,14 @@ struct PutCommand: Equatable {
   var source: Source = .standardInput
   var lifetime: BlobCache.Lifetime?
   var attributes: BlobCache.Attributes = [:]
+  var tags: [String] = []
+  var pins = false
 }
 
 struct RemoveCommand: Equatable {
   enum Which: Equatable {
     case keys([BlobCache.Key])
-    case prefix(BlobCache.Key)
+    case matching(BlobCache.Selection)
   }
 
   let target: Target
@@ -109,6 +123,33 @@ struct RenewCommand: Equatable {
   let target: Target
   let key: BlobCache.Key
   let lifetime: BlobCache.Lifetime
+}
+
+struct PinCommand: Equatable {
+  let target: Target
+  let key: BlobCache.Key
+  /// Pins, or lets go.
+  let pins: Bool
+}
+
+struct TrimCommand: Equatable {
+  /// `none`, or how much.
+  enum Bound<Value: Equatable>: Equatable {
+    case unlimited
+    case most(Value)
+  }
+
+  let target: Target
+  /// Nil: as recorded.
+  var bytes: Bound<Int>?
+  var entries: Bound<Int>?
+  var age: Bound<Duration>?
+  var isDryRun = false
+  var records = false
+}
+
+struct SweepCommand: Equatable {
+  let target: Target
 }
 
 struct ClearCommand: Equatable {

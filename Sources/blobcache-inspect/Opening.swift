@@ -19,6 +19,7 @@ extension Target {
   func writing<R>(creating: Bool = false, _ body: (BlobCache) async throws -> R) async throws -> R {
     var configuration = BlobCache.Configuration()
     configuration.createsDirectory = creating
+    configuration.sweepInterval = nil
     return try await using(configuration) { cache, _ in try await body(cache) }
   }
 

@@ -60,6 +60,10 @@ private struct Reader {
     case .put: return .put(try put())
     case .remove: return .remove(try remove())
     case .renew: return .renew(try renew())
+    case .pin, .unpin:
+      return .pin(PinCommand(target: try target(), key: try key(), pins: verb == .pin))
+    case .trim: return .trim(try trim())
+    case .sweep: return .sweep(SweepCommand(target: try target()))
     case .clear: return .clear(ClearCommand(target: try target(), confirmed: try flag(.yes)))
     }
   }
@@ -73,10 +77,14 @@ private struct Reader {
   private mutating func list() throws(UsageError) -> ListCommand {
     var command = ListCommand(target: try target())
     command.prefix = try value(.prefix).map(checkedKey)
+    command.tag = try value(.tag).map(parseTag)
     command.expiredOnly = try flag(.expired)
+    command.pinnedOnly = try flag(.pinned)
     command.sort = try value(.sort).map(parseSort)
     command.reverse = try flag(.reverse)
-    command.limit = try value(.limit).map(parseLimit)
+    command.limit = try value(.limit).map { word throws(UsageError) in
+      try parseCount(word, for: .limit)
+    }
     if command.reverse && command.sort == nil { throw UsageError("--reverse needs --sort") }
     return command
   }
@@ -95,24 +103,69 @@ private struct Reader {
       }
       command.attributes[name] = value
     }
+    command.tags = try values(.tag).map(parseTag)
+    command.pins = try flag(.pin)
     return command
   }
 
   private mutating func remove() throws(UsageError) -> RemoveCommand {
     let target = try target()
-    let prefix = try value(.prefix)
+    let selection = try selection()
     var keys = try values(.key).map(checkedKey)
+    keys += try values(.keyBase64).map(parseBase64Key)
     while let word = words.popFirst() { keys.append(try parseKey(word)) }
-    switch (prefix, keys.isEmpty) {
-    case (let prefix?, true):
+    switch (selection == BlobCache.Selection(), keys.isEmpty) {
+    case (false, true): return RemoveCommand(target: target, which: .matching(selection))
+    case (true, false): return RemoveCommand(target: target, which: .keys(keys))
+    case (true, true):
+      throw UsageError("remove needs a key, --prefix, --tag, --expired, --larger or --older")
+    case (false, false):
+      throw UsageError("remove takes keys, or options that choose entries, not both")
+    }
+  }
+
+  private mutating func selection() throws(UsageError) -> BlobCache.Selection {
+    var selection = BlobCache.Selection()
+    if let prefix = try value(.prefix) {
       guard !prefix.isEmpty else {
         throw UsageError("--prefix is empty, which means every entry; that is what clear does")
       }
-      return RemoveCommand(target: target, which: .prefix(try checkedKey(prefix)))
-    case (nil, false): return RemoveCommand(target: target, which: .keys(keys))
-    case (nil, true): throw UsageError("remove needs a key or --prefix")
-    case (_?, false): throw UsageError("remove takes keys or --prefix, not both")
+      selection.prefix = try checkedKey(prefix)
     }
+    selection.tag = try value(.tag).map(parseTag)
+    if let size = try value(.larger) { selection.largerThan = try parseSize(size, for: .larger) }
+    if let age = try value(.older) { selection.olderThan = try parseDuration(age, for: .older) }
+    selection.expiredOnly = try flag(.expired)
+    return selection
+  }
+
+  private mutating func trim() throws(UsageError) -> TrimCommand {
+    var command = TrimCommand(target: try target())
+    command.bytes = try bound(.bytes, parseSize)
+    command.entries = try bound(.entries, parseCount)
+    command.age = try bound(.age, parseDuration)
+    command.isDryRun = try flag(.dryRun)
+    command.records = try flag(.record)
+    let isGiven = command.bytes != nil || command.entries != nil || command.age != nil
+    if command.records && !isGiven {
+      throw UsageError("--record needs --bytes, --entries or --age")
+    }
+    if command.records && command.isDryRun {
+      throw UsageError("--dry-run changes nothing, so it cannot --record")
+    }
+    if !command.records {
+      if command.bytes == .unlimited || command.entries == .unlimited || command.age == .unlimited {
+        throw UsageError("none takes a limit away, which needs --record")
+      }
+    }
+    return command
+  }
+
+  private mutating func bound<V>(
+    _ option: Option, _ parse: ([UInt8], Option) throws(UsageError) -> V
+  ) throws(UsageError) -> TrimCommand.Bound<V>? {
+    guard let word = try value(option) else { return nil }
+    return word == Array("none".utf8) ? .unlimited : .most(try parse(word, option))
   }
 
   private mutating func renew() throws(UsageError) -> RenewCommand {
@@ -137,16 +190,26 @@ private struct Reader {
   }
 
   private mutating func key() throws(UsageError) -> BlobCache.Key {
-    if let key = try value(.key) { return try checkedKey(key) }
+    if let key = try keyOption() { return key }
     guard let word = words.popFirst() else { throw UsageError("\(verb.rawValue) needs a key") }
     return try parseKey(word)
   }
 
-  private mutating func subject() throws(UsageError) -> Subject {
+  private mutating func keyOption() throws(UsageError) -> BlobCache.Key? {
     let key = try value(.key)
+    let base64 = try value(.keyBase64)
+    guard key == nil || base64 == nil else {
+      throw UsageError("--key and --key-base64 exclude each other")
+    }
+    if let base64 { return try parseBase64Key(base64) }
+    return try key.map(checkedKey)
+  }
+
+  private mutating func subject() throws(UsageError) -> Subject {
+    let key = try keyOption()
     let digest = try value(.digest)
     switch (key, digest) {
-    case (let key?, nil): return .key(try checkedKey(key))
+    case (let key?, nil): return .key(key)
     case (nil, let digest?): return .digest(try parseDigest(digest))
     case (_?, _?): throw UsageError("\(verb.rawValue) takes --key or --digest, not both")
     case (nil, nil):

@@ -1,5 +1,11 @@
 internal import BlobCache
 
+#if canImport(FoundationEssentials)
+  internal import FoundationEssentials
+#else
+  internal import Foundation
+#endif
+
 /// A word that is a key where only a key makes sense.
 func parseKey(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
   guard !word.starts(with: digestPrefix) else {
@@ -14,6 +20,22 @@ func checkedKey(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
     throw UsageError("a key has at most \(grouped(BlobCache.Key.maximumByteCount)) bytes")
   }
   return BlobCache.Key(word)
+}
+
+/// A key that no argument can hold, such as one with a NUL byte, as base64 (RFC 4648, section 4).
+func parseBase64Key(_ word: [UInt8]) throws(UsageError) -> BlobCache.Key {
+  guard let bytes = Data(base64Encoded: Data(word)) else {
+    throw UsageError("--key-base64 takes base64 with its padding, not \(quoted(word))")
+  }
+  return try checkedKey([UInt8](bytes))
+}
+
+/// Tags are text.
+func parseTag(_ word: [UInt8]) throws(UsageError) -> String {
+  guard let tag = String(validating: word, as: UTF8.self) else {
+    throw UsageError("--tag takes UTF-8, not \(quoted(word))")
+  }
+  return tag
 }
 
 /// A key, or `sha256:` and a digest.
@@ -43,10 +65,47 @@ func parseSort(_ word: [UInt8]) throws(UsageError) -> ListCommand.Sort {
   return sort
 }
 
-func parseLimit(_ word: [UInt8]) throws(UsageError) -> Int {
-  guard word.allSatisfy(isDigit), let limit = Int(String(decoding: word, as: UTF8.self)), limit > 0
-  else { throw UsageError("--limit takes a number from 1 up, not \(quoted(word))") }
-  return limit
+func parseCount(_ word: [UInt8], for option: Option) throws(UsageError) -> Int {
+  guard word.allSatisfy(isDigit), let count = Int(String(decoding: word, as: UTF8.self)), count > 0
+  else { throw UsageError("\(option) takes a number from 1 up, not \(quoted(word))") }
+  return count
+}
+
+/// A size as people write it: `1048576`, `500MB`, `10GiB`, `1.5 TiB`, in either case. kB, MB … are powers of 1,000, KiB,
+/// MiB … of 1,024, and so are the bare letters, as for dd(1) and du(1).
+func parseSize(_ word: [UInt8], for option: Option) throws(UsageError) -> Int {
+  let wrong = UsageError(
+    "\(option) takes a size such as 10GiB, 500MB or 1048576, not \(quoted(word))")
+  let number = word.prefix { isDigit($0) || $0 == UInt8(ascii: ".") }
+  var unit = word.dropFirst(number.count)
+  if unit.first == UInt8(ascii: " ") && unit.count > 1 { unit = unit.dropFirst() }
+  guard let bytes = bytes(in: String(decoding: unit, as: UTF8.self).lowercased()),
+    let first = number.first, let last = number.last, isDigit(first), isDigit(last)
+  else { throw wrong }
+  let text = String(decoding: number, as: UTF8.self)
+  let tooLarge = UsageError("\(option) is larger than 8 EiB")
+  if number.allSatisfy(isDigit) {
+    guard let whole = Int(text) else { throw tooLarge }
+    let (product, overflow) = whole.multipliedReportingOverflow(by: bytes)
+    if overflow { throw tooLarge }
+    return product
+  }
+  guard let value = Double(text) else { throw wrong }
+  guard let product = Int(exactly: (value * Double(bytes)).rounded()) else { throw tooLarge }
+  return product
+}
+
+private func bytes(in unit: String) -> Int? {
+  if unit.isEmpty || unit == "b" { return 1 }
+  let letters: [Character] = ["k", "m", "g", "t", "p"]
+  guard let letter = unit.first, let power = letters.firstIndex(of: letter) else { return nil }
+  let base: Int
+  switch unit.dropFirst() {
+  case "b": base = 1_000
+  case "", "ib": base = 1_024
+  default: return nil
+  }
+  return (0...power).reduce(1) { product, _ in product * base }
 }
 
 /// `NAME=VALUE`; a value that is not UTF-8 is bytes.
@@ -83,7 +142,9 @@ func parseDuration(_ word: [UInt8], for option: Option) throws(UsageError) -> Du
     last = unit
     let (sum, overflow) = total.addingReportingOverflow(amount)
     guard !overflow, sum <= longestMilliseconds else {
-      throw UsageError("\(option) is longer than 10,000 years; say --forever")
+      let isLifetime = [.ttl, .sliding, .atMost].contains(option)
+      throw UsageError(
+        "\(option) is longer than 10,000 years" + (isLifetime ? "; say --forever" : ""))
     }
     total = sum
   }

@@ -56,6 +56,9 @@ extension Command {
     case .put(let command): try await command.run(output)
     case .remove(let command): try await command.run(output)
     case .renew(let command): try await command.run(output)
+    case .pin(let command): try await command.run(output)
+    case .trim(let command): try await command.run(output)
+    case .sweep(let command): try await command.run(output)
     case .clear(let command): try await command.run(output)
     }
   }

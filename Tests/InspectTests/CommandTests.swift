@@ -22,12 +22,14 @@ private let hello = Array("hello\n".utf8)
   private func entryLine(
     key: String, size: Int = 6, digest: String = helloDigest, lifetime: String = "forever",
     seconds: String = "null", atMost: String = "null", expires: String = "null",
-    expired: Bool = false, attributes: String = "{}"
+    expired: Bool = false, stale: Bool = false, pinned: Bool = false, tags: String = "[]",
+    attributes: String = "{}"
   ) -> String {
     #"{\#(key),"digest":"\#(digest)","size":\#(size),"location":"index","storedAt":TIME,"#
       + #""lastAccess":null,"hits":0,"lifetime":"\#(lifetime)","lifetimeSeconds":\#(seconds),"#
       + #""atMostSeconds":\#(atMost),"expiresAt":\#(expires),"expired":\#(expired),"#
-      + #""attributes":\#(attributes)}"# + "\n"
+      + #""stale":\#(stale),"staleWindowSeconds":86400,"pinned":\#(pinned),"tags":\#(tags),"attributes":\#(attributes)}"#
+      + "\n"
   }
 
   // MARK: Words
@@ -66,7 +68,8 @@ private let hello = Array("hello\n".utf8)
 
   @Test(arguments: [
     ["stats"], ["list"], ["show", "k"], ["cat", "k"], ["verify"], ["verify", "--repair"],
-    ["remove", "k"], ["renew", "k", "--forever"], ["clear", "--yes"],
+    ["remove", "k"], ["renew", "k", "--forever"], ["clear", "--yes"], ["pin", "k"], ["unpin", "k"],
+    ["trim"], ["trim", "--dry-run"], ["sweep"],
   ])
   func missingDirectory(words: [String]) throws {
     let words = [words[0], playground.cache] + words.dropFirst()
@@ -202,7 +205,7 @@ private let hello = Array("hello\n".utf8)
       }
     }
     let lines = try run("list").text.split(separator: "\n").dropFirst()
-    let shown = Set(lines.map { String($0.dropFirst(45)) })
+    let shown = Set(lines.map { String($0.dropFirst(50)) })
     #expect(
       shown == [
         "(empty)", "\\xff\\x01\\n", "é", "e\u{301}", "a b'\"\\\\", "--json", "sha256:12",
@@ -258,7 +261,7 @@ private let hello = Array("hello\n".utf8)
             + #""checkedBlobs":0,"damagedBlobs":0,"damagedKeys":[],"#
             + #""missingFiles":0,"unreferencedFiles":0,"unreferencedBytes":0,"deadStagingFiles":0,"#
             + #""wrongTotals":0,"wrongUseCounts":0,"wrongSlots":0,"wrongDigestRows":0,"#
-            + #""foreignNames":0}"#))
+            + #""wrongTagRows":0,"foreignNames":0}"#))
     #expect(try run("list", "--json") == Run(status: 0, output: [], complaint: ""))
   }
 
@@ -274,7 +277,10 @@ private let hello = Array("hello\n".utf8)
         "directory", "durability", "inlineThreshold", "entries", "expired", "indexBlobBytes",
         "blobFiles", "blobFileBytes", "allocatedBytes", "blobFileAllocatedBytes",
         "indexAllocatedBytes", "indexFreeBytes", "slotsAllocatedBytes", "stagingAllocatedBytes",
-        "quarantineAllocatedBytes", "hits", "misses", "hitRatio", "locked",
+        "quarantineAllocatedBytes", "hits", "memoryHits", "misses", "hitRatio", "locked",
+        "pinnedEntries", "pinnedBytes", "usedBytes", "limitBytes", "limitEntries",
+        "limitAgeSeconds", "bytesFullness", "entriesFullness", "freeDiskLimitBytes",
+        "freeDiskLimitIsAutomatic", "freeDiskBytes", "evictions", "evictionAgeSeconds",
       ])
     #expect(fields["entries"] as? Int == 3)
     #expect(fields["expired"] as? Int == 1)
@@ -283,10 +289,180 @@ private let hello = Array("hello\n".utf8)
     #expect(fields["blobFileBytes"] as? Int == 100_000)
     #expect(fields["durability"] as? String == "checkpointed")
     #expect(fields["hitRatio"] is NSNull)
+    #expect(fields["limitBytes"] is NSNull)
+    #expect(fields["evictionAgeSeconds"] is NSNull)
+    #expect(fields["freeDiskLimitIsAutomatic"] as? Bool == true)
+    #expect((fields["freeDiskLimitBytes"] as? Int ?? 0) > 0)
     let text = try run("stats")
     #expect(text.status == 0)
     #expect(text.text.contains("\nentries       3, of which 1 expired\n"))
     #expect(text.text.contains("\nblobs         12 B in the index, 97.7 KiB in 1 file\n"))
+    #expect(text.text.contains("\npinned        none\n"))
+    #expect(text.text.contains("\n  limit       none\n"))
+    #expect(text.text.contains(" (automatic: 5 % of the file system, 1 GiB at most); "))
+  }
+
+  private func object(_ run: Run) throws -> [String: Any] {
+    try #require(try JSONSerialization.jsonObject(with: Data(run.output)) as? [String: Any])
+  }
+
+  @Test func pinsAndTags() throws {
+    #expect(
+      try run("put", "k", "--tag=b", "--tag", "a", "--pin", "--json", input: hello).timeless
+        == entryLine(key: #""key":"k""#, pinned: true, tags: #"["a","b"]"#))
+    #expect(
+      try run("put", "q", "--tag=a", "--pin", input: hello)
+        == printed("stored 6 B as sha256:\(helloDigest), forever, pinned"))
+    #expect(try run("put", "z", "--tag=\u{1B}", input: hello).status == 0)
+    #expect(try run("unpin", "q") == printed("unpinned"))
+    #expect(
+      try run("unpin", "q", "--json").timeless
+        == entryLine(key: #""key":"q""#, tags: #"["a"]"#))
+    #expect(
+      try run("pin", "z")
+        == printed("pinned: it stays until it is unpinned or removed, and expires as before"))
+    #expect(try run("pin", "nothing") == failed(1, "not in the cache: 'nothing'"))
+    #expect(try run("unpin", "nothing") == failed(1, "not in the cache: 'nothing'"))
+    #expect(
+      try run("list", "--json", "--tag=b").timeless
+        == entryLine(
+          key: #""key":"k""#, pinned: true, tags: #"["a","b"]"#))
+    #expect(try run("list", "--tag=a").text.split(separator: "\n").count == 3)
+    #expect(try run("list", "--tag=a", "--prefix=q").text.split(separator: "\n").count == 2)
+    #expect(try run("list", "--tag=none").text.split(separator: "\n").count == 1)
+    let pinned = try run("list", "--pinned").text.split(separator: "\n").dropFirst()
+    #expect(Set(pinned.map { $0.suffix(6) }) == ["pin  k", "pin  z"])
+    let shown = try run("show", "z").text
+    #expect(shown.contains("\npinned     kept from eviction and sweeps\n\ntag        \\x1b\n"))
+    let fields = try object(run("stats", "--json"))
+    #expect(fields["pinnedEntries"] as? Int == 2)
+    #expect(try run("stats").text.contains("\npinned        2 entries, "))
+    #expect(try run("remove", "--tag=a") == printed("removed 2 entries"))
+    #expect(try run("list", "--json").text.split(separator: "\n").count == 1)
+  }
+
+  @Test func removeBySelection() throws {
+    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "0s"), ("b/1", 2_000, "0s")] {
+      let bytes = [UInt8](repeating: 1, count: size)
+      #expect(try run("put", key, "--ttl", ttl, "--tag=t", input: bytes).status == 0)
+    }
+    #expect(try run("remove", "--older=1d") == printed("removed 0 entries"))
+    #expect(try run("remove", "--larger=2kB", "--tag=t") == printed("removed 0 entries"))
+    #expect(try run("remove", "--expired", "--prefix=a/") == printed("removed 1 entry"))
+    #expect(
+      try run("remove", "--larger=1kB", "--json") == printed(#"{"removed":1,"absent":0}"#))
+    #expect(try run("remove", "--tag=other", "--older=0s") == printed("removed 0 entries"))
+    #expect(try run("remove", "--tag=t", "--older=0s") == printed("removed 1 entry"))
+  }
+
+  @Test func trimGoesToLimitsOnceOrForGood() throws {
+    for index in 0..<20 { #expect(try run("put", "\(index)", input: hello).status == 0) }
+    let before = try playground.picture()
+    var fields = try object(run("trim", "--entries=15", "--age=1d", "--dry-run", "--json"))
+    #expect(fields["entries"] as? Int == 20)
+    #expect(fields["excessEntries"] as? Int == 5)
+    #expect(fields["agedEntries"] as? Int == 0)
+    #expect(fields["limitAgeSeconds"] as? Int == 86_400)
+    #expect(fields["limitBytes"] is NSNull)
+    #expect(fields["aboutEntries"] as? Int == 5)
+    let dry = try run("trim", "--entries=15", "--age=1d", "--dry-run").text
+    #expect(dry.contains("\nentries   20 of 15: 5 too many\nage       0 older than 1d\n"))
+    #expect(dry.contains("\nwould go  about 5 entries, "))
+    #expect(try run("trim", "--dry-run").text.hasSuffix("would go  nothing\n"))
+    #expect(try playground.picture() == before)
+
+    #expect(try run("trim").text.hasPrefix("evicted 0 entries; 20 entries and "))
+    #expect(try run("trim", "--entries=15").text.hasPrefix("evicted 5 entries; 15 entries and "))
+    #expect(try object(run("stats", "--json"))["limitEntries"] is NSNull)
+    fields = try object(run("trim", "--entries=10", "--bytes=1GiB", "--record", "--json"))
+    #expect(fields["evicted"] as? Int == 5)
+    #expect(fields["entries"] as? Int == 10)
+    #expect(fields["withinLimits"] as? Bool == true)
+    #expect(fields["recorded"] as? Bool == true)
+    // The others stay as they are.
+    #expect(
+      try run("trim", "--age=7d", "--record").text.hasSuffix(
+        "recorded as the directory's limits\n"))
+    #expect(try run("put", "new", input: hello).status == 0)
+    fields = try object(run("stats", "--json"))
+    #expect(fields["entries"] as? Int == 10)
+    #expect(fields["limitEntries"] as? Int == 10)
+    #expect(fields["limitBytes"] as? Int == 1 << 30)
+    #expect(fields["limitAgeSeconds"] as? Int == 604_800)
+    #expect(fields["entriesFullness"] as? Int == 1)
+    #expect(fields["evictions"] as? Int == 11)
+    #expect(fields["freeDiskLimitIsAutomatic"] as? Bool == true)
+    let text = try run("stats").text
+    #expect(text.contains("\n  entries     10, 100.0 % full\n  age         7d\n"))
+    #expect(try run("trim", "--entries=none", "--record").status == 0)
+    #expect(try object(run("stats", "--json"))["limitEntries"] is NSNull)
+
+    let wrong = try run("trim", "--bytes=1kB")
+    #expect(wrong.status == 2)
+    #expect(
+      wrong.complaint
+        == complaint(
+          "cannot trim '\(playground.cache)': A limit in bytes is at least 1 MiB (1,048,576); "
+            + "leave it out for none. (1000 was given)"))
+    #expect(try run("trim", "--bytes=1kB", "--dry-run") == wrong)
+  }
+
+  @Test func whatIsPinnedKeepsATrimFromItsLimits() throws {
+    for key in ["a", "b", "c"] {
+      #expect(try run("put", key, "--pin", input: hello).status == 0)
+    }
+    #expect(try run("put", "d", input: hello).status == 0)
+    let run = try run("trim", "--entries=2")
+    #expect(run.status == 1)
+    #expect(run.text.hasPrefix("evicted 1 entry; 3 entries and "))
+    #expect(
+      run.complaint
+        == complaint("still above the limits: what is left is pinned, or not the entries'"))
+  }
+
+  @Test func trimByAge() async throws {
+    let clock = BlobCache.ManualClock(now: Date(timeIntervalSinceNow: -7_200))
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    for key in ["old", "kept"] { try await cache.store(hello, for: .init(key)) }
+    try await cache.pin("kept")
+    try await cache.close()
+    #expect(try run("put", "new", input: hello).status == 0)
+    let dry = try run("trim", "--age=1h", "--dry-run").text
+    #expect(dry.contains("\nage       1 older than 1h\nwould go  about 1 entry, "))
+    #expect(try run("trim", "--age=1h").text.hasPrefix("evicted 1 entry; 2 entries and "))
+    #expect(try run("cat", "old").status == 1)
+    #expect(try run("cat", "kept") == printed("hello"))
+  }
+
+  @Test func sweep() async throws {
+    let clock = BlobCache.ManualClock(now: Date(timeIntervalSinceNow: -200_000))
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    try await cache.store(hello, for: "gone", lifetime: .expires(after: .seconds(1)))
+    try await cache.close()
+    #expect(try run("put", "stale", "--ttl=0s", input: hello).status == 0)
+    #expect(try run("put", "q", input: hello).status == 0)
+    #expect(try run("sweep") == printed("removed 1 entry whose time was over"))
+    #expect(try run("sweep") == printed("nothing to remove"))
+    #expect(
+      try run("sweep", "--json")
+        == printed(
+          #"{"expired":0,"unreferencedFiles":0,"deadStagingFiles":0,"quarantinedFiles":0}"#))
+    #expect(try run("list", "--expired").text.hasSuffix("  stale\n"))
+    #expect(try run("cat", "q") == printed("hello"))
+  }
+
+  @Test func aKeyWithANulByte() throws {
+    #expect(try run("put", "--key-base64=YQBi", input: hello).status == 0)
+    #expect(try run("cat", "--key-base64", "YQBi") == printed("hello"))
+    #expect(try run("list", "--json").text.hasPrefix(#"{"key":"a\u0000b","#))
+    #expect(try run("pin", "--key-base64", "YQBi").status == 0)
+    #expect(
+      try run("renew", "--key-base64", "YQBi", "--ttl=2h") == printed("renewed: 2h, expires in 2h"))
+    #expect(try run("remove", "--key-base64=YQBi") == printed("removed 1 entry"))
   }
 
   @Test func show() throws {
@@ -307,6 +483,7 @@ private let hello = Array("hello\n".utf8)
         reads      0
         lifetime   until TIME
         expired    TIME (AGO)
+        stale for  1d after that; it is stale now
 
         attribute  a = b\\x1b
 
@@ -414,18 +591,74 @@ private let hello = Array("hello\n".utf8)
     try file.write(contentsOf: Data(count: 4096))
     try file.close()
 
-    for words in [["list"], ["stats"], ["cat", "large"], ["verify"]] {
+    for words in [["list"], ["stats"], ["cat", "large"], ["trim", "--dry-run"]] {
       let run = try playground.run(words[0], [playground.cache] + words.dropFirst())
       #expect(run.status == 2)
       #expect(run.complaint.contains("verify --repair"), "\(run.complaint)")
       #expect(run.complaint.contains("page 0"), "\(run.complaint)")
     }
+    let found = try run("verify")
+    #expect(found.status == 1)
+    #expect(found.complaint == "")
+    #expect(found.text.hasPrefix("cannot be read: \(path): page 0: "))
+    #expect(found.text.contains("verify --repair"))
+    let json = try run("verify", "--json")
+    #expect(json.status == 1)
+    let fields = try object(json)
+    #expect(fields["sound"] as? Bool == false)
+    #expect((fields["indexDamage"] as? String)?.hasPrefix("\(path): page 0: ") == true)
     let kept = "1 blob file without an entry (97.7 KiB, kept for being stored again)"
     let aside = "index set aside in the folder quarantine; the cache is empty"
     let repaired = try run("verify", "--repair")
     #expect(repaired == printed(aside, kept, "repaired: 0 blobs checked", status: 1))
     #expect(try run("put", "large", playground.file("large", large)).status == 0)
     #expect(try run("verify") == printed("sound: 1 blob checked"))
+  }
+
+  /// Reading tells what is missing and how to mend it, and a repair mends it.
+  @Test(arguments: ["blobs", "staging", "quarantine", "index", "index/data.mdb", "LOCK", "empty"])
+  func missingPartsAreToldAndMended(name: String) throws {
+    #expect(try run("put", "k", input: hello).status == 0)
+    let path = "\(playground.cache)/\(name == "empty" ? "index/data.mdb" : name)"
+    try FileManager.default.removeItem(atPath: path)
+    if name == "empty" { try playground.file("cache/index/data.mdb", []) }
+    for words in [["list"], ["stats", "--json"], ["cat", "k"]] {
+      let run = try playground.run(words[0], [playground.cache] + words.dropFirst())
+      #expect(run.status == 2)
+      #expect(run.output == [])
+      #expect(
+        run.complaint
+          == complaint(
+            "cannot \(path.hasSuffix("mdb") ? "open index" : "open") '\(path)': A part of the cache "
+              + "is missing or empty; open the directory for writing, or run blobcache-inspect "
+              + "verify --repair: it is made anew, and what is left is kept. "
+              + "(it is \(name == "empty" ? "empty" : "missing"))"))
+    }
+    let json = try run("verify", "--json")
+    #expect(json.status == 1)
+    let damage = "\(path): it is \(name == "empty" ? "empty" : "missing")"
+    #expect(try object(json)["indexDamage"] as? String == damage)
+    #expect(try run("verify").text.hasPrefix("cannot be read: \(damage)\nnothing else was"))
+    #expect(try run("verify", "--repair").status <= 1)
+    #expect(try run("verify").status == 0)
+    #expect(try run("put", "k", input: hello).status == 0)
+    #expect(try run("cat", "k") == printed("hello"))
+  }
+
+  /// After another boot.
+  @Test func anIndexOfAnotherBootIsTold() async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.bootID = "00000000-0000-0000-0000-000000000001"
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    try await cache.store(hello, for: "k")
+    try await cache.close()
+    let list = try run("list")
+    #expect(list.status == 2)
+    #expect(list.complaint.contains("The machine was started anew"))
+    #expect(!list.complaint.contains("damaged"))
+    #expect(try run("verify").status == 1)
+    #expect(try run("verify", "--repair").status == 1)
+    #expect(try run("verify") == printed("sound: 0 blobs checked"))
   }
 
   private static func digest(of shown: Run) -> String {
@@ -466,7 +699,13 @@ private let hello = Array("hello\n".utf8)
     #expect(after.hits == 1)
     #expect(after.lastAccess == before.lastAccess)
     #expect(
-      try run("stats").text.contains("\nhits          1 (50.0 % of lookups)\nmisses        1\n"))
+      try run("stats").text.contains(
+        "\nhits          1 (50.0 % of lookups)\n  in memory   0\nmisses        1\n"))
+    for _ in 0..<3 { #expect(try cache.blob(for: "k") != nil) }
+    #expect(cache.statistics.memoryHits == 3)
+    let fields = try object(run("stats", "--json"))
+    #expect(fields["hits"] as? Int == 4)
+    #expect(fields["memoryHits"] as? Int == 3)
 
     #expect(try run("put", "new", input: hello).status == 0)
     #expect(try cache.blob(for: "new")?.data == Data(hello))

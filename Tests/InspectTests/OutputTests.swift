@@ -49,9 +49,12 @@ import Testing
 
   @Test(
     arguments: [
-      (0, "0ms"), (99, "99ms"), (100, "0.1s"), (999, "0.9s"), (1_000, "1s"), (59_999, "59s"),
-      (60_000, "1m"), (61_000, "1m1s"), (5_400_000, "1h30m"), (3_601_000, "1h"),
-      (604_800_000, "7d"), (90_000_000_000, "2y311d"),
+      (0, "0ms"), (99, "99ms"), (100, "0.1s"), (949, "0.9s"), (950, "1s"), (1_000, "1s"),
+      (1_499, "1s"),
+      (59_499, "59s"), (59_999, "1m"), (60_000, "1m"), (61_000, "1m1s"), (3_599_999, "1h"),
+      (7_199_990, "2h"), (7_170_000, "2h"), (7_169_000, "1h59m"), (86_399_000, "1d"),
+      (31_535_999_000, "1y"), (5_400_000, "1h30m"), (3_601_000, "1h"),
+      (604_800_000, "7d"), (90_000_000_000, "2y312d"),
     ] as [(Int64, String)])
   func spans(milliseconds: Int64, expected: String) {
     #expect(formatted(milliseconds: milliseconds) == expected)
@@ -91,9 +94,10 @@ import Testing
       [1, 2, 3], for: "a\n", lifetime: .expires(after: .seconds(20)))
     let large = try await cache.store([UInt8](repeating: 1, count: 1_500_000), for: "")
     let now = clock.now.milliseconds + 5_000
-    #expect(Row.header == "      SIZE  READS       STORED      EXPIRES  KEY")
-    #expect(Row.text(small, now: now) == "       3 B      0       5s ago       in 15s  a\\n")
-    #expect(Row.text(large, now: now) == "   1.4 MiB      0       5s ago        never  (empty)")
+    #expect(Row.header == "      SIZE  READS       STORED      EXPIRES  PIN  KEY")
+    #expect(Row.text(small, now: now) == "       3 B      0       5s ago       in 15s       a\\n")
+    #expect(
+      Row.text(large, now: now) == "   1.4 MiB      0       5s ago        never       (empty)")
     try await cache.close()
   }
 

@@ -40,14 +40,16 @@ private let zeros = String(repeating: "0", count: 64)
   @Test func list() throws {
     #expect(try parse("list", "d") == .list(ListCommand(target: plain)))
     let all = ListCommand(
-      target: json, prefix: "a", expiredOnly: true, sort: .size, reverse: true, limit: 10)
+      target: json, prefix: "a", tag: "t", expiredOnly: true, pinnedOnly: true, sort: .size,
+      reverse: true, limit: 10)
     #expect(
       try parse(
         "list", "d", "--prefix", "a", "--expired", "--sort", "size", "--reverse", "--limit", "10",
-        "--json") == .list(all))
+        "--json", "--tag", "t", "--pinned") == .list(all))
     #expect(
       try parse(
-        "list", "--limit=10", "--sort=size", "--prefix=a", "--reverse", "--json", "--expired", "d")
+        "list", "--limit=10", "--sort=size", "--prefix=a", "--reverse", "--json", "--expired",
+        "--tag=t", "--pinned", "d")
         == .list(all))
     for sort in ListCommand.Sort.allCases {
       #expect(
@@ -111,6 +113,12 @@ private let zeros = String(repeating: "0", count: 64)
       try parse(
         "put", "d", "k", "--attribute", "etag=\"x\"", "--attribute=empty=", "--attribute", "eq=a=b")
         == .put(command))
+    command.attributes = [:]
+    command.tags = ["a", "b"]
+    command.pins = true
+    #expect(try parse("put", "d", "k", "--tag", "a", "--pin", "--tag=b") == .put(command))
+    command.tags = []
+    command.pins = false
     command.attributes = ["b": [0xFF]]
     let words =
       ["put", "d", "k", "--attribute"].map { Array($0.utf8) } + [Array("b=".utf8) + [0xFF]]
@@ -126,13 +134,84 @@ private let zeros = String(repeating: "0", count: 64)
         == .remove(RemoveCommand(target: plain, which: .keys(["sha256:x", "y", "a"]))))
     #expect(
       try parse("remove", "d", "--prefix", "a")
-        == .remove(RemoveCommand(target: plain, which: .prefix("a"))))
+        == .remove(RemoveCommand(target: plain, which: .matching(.init(prefix: "a")))))
+    #expect(
+      try parse(
+        "remove", "d", "--tag=t", "--prefix=a", "--expired", "--larger", "10MiB", "--older=7d")
+        == .remove(
+          RemoveCommand(
+            target: plain,
+            which: .matching(
+              .init(
+                prefix: "a", tag: "t", largerThan: 10 << 20, olderThan: .seconds(604_800),
+                expiredOnly: true)))))
     #expect(
       try parse("renew", "d", "k", "--ttl=1h30m")
         == .renew(RenewCommand(target: plain, key: "k", lifetime: .expires(after: .seconds(5400)))))
     #expect(
       try parse("renew", "d", "k", "--forever")
         == .renew(RenewCommand(target: plain, key: "k", lifetime: .forever)))
+  }
+
+  @Test func pinTrimAndSweep() throws {
+    #expect(
+      try parse("pin", "d", "k", "--json") == .pin(PinCommand(target: json, key: "k", pins: true)))
+    #expect(
+      try parse("unpin", "d", "--key=k") == .pin(PinCommand(target: plain, key: "k", pins: false)))
+    #expect(try parse("sweep", "d", "--json") == .sweep(SweepCommand(target: json)))
+    #expect(try parse("trim", "d") == .trim(TrimCommand(target: plain)))
+    #expect(
+      try parse("trim", "d", "--bytes", "10GiB", "--entries=5", "--age", "7d", "--dry-run")
+        == .trim(
+          TrimCommand(
+            target: plain, bytes: .most(10 << 30), entries: .most(5),
+            age: .most(.seconds(604_800)), isDryRun: true)))
+    #expect(
+      try parse("trim", "d", "--bytes=none", "--entries=none", "--age=none", "--record")
+        == .trim(
+          TrimCommand(
+            target: plain, bytes: .unlimited, entries: .unlimited, age: .unlimited, records: true)))
+  }
+
+  @Test func keysInBase64() throws {
+    let key = BlobCache.Key([0x61, 0, 0x62])
+    #expect(
+      try parse("show", "d", "--key-base64", "YQBi")
+        == .show(ShowCommand(target: plain, subject: .key(key))))
+    #expect(
+      try parse("put", "d", "--key-base64=YQBi", "f")
+        == .put(PutCommand(target: plain, key: key, source: .file(Array("f".utf8)))))
+    #expect(
+      try parse("remove", "d", "k", "--key-base64=YQBi", "--key-base64=", "--key=x")
+        == .remove(RemoveCommand(target: plain, which: .keys(["x", key, "", "k"]))))
+  }
+
+  @Test(arguments: [
+    ("0", 0), ("1048576", 1_048_576), ("1B", 1), ("10kB", 10_000), ("10KB", 10_000),
+    ("500MB", 500_000_000), ("500mb", 500_000_000), ("10GiB", 10 << 30), ("10G", 10 << 30),
+    ("10 GiB", 10 << 30), ("1.5TiB", 3 << 39), ("0.5K", 512), ("2P", 2 << 50), ("1.0MiB", 1 << 20),
+    ("9223372036854775807", Int.max),
+  ])
+  func sizes(written: String, bytes: Int) throws {
+    #expect(try parseSize(Array(written.utf8), for: .bytes) == bytes)
+  }
+
+  @Test(arguments: [
+    "", "GiB", "-1", "+1", "1e6", "0x10", "1.", ".5K", "1..5K", "1.2.3K", "10 ", "10  K", "10iB",
+    "10KiBs", "10E", "10Bi", "ten", "nan", "inf", "none", "１K", "1,000",
+  ])
+  func wrongSizes(written: String) {
+    #expect(
+      throws: UsageError(
+        "--bytes takes a size such as 10GiB, 500MB or 1048576, not \(quoted(written.utf8))")
+    ) { try parseSize(Array(written.utf8), for: .bytes) }
+  }
+
+  @Test(arguments: ["9223372036854775808", "8192PiB", "9000.5PiB", "99999999999999999999.5G"])
+  func largeSizes(written: String) {
+    #expect(throws: UsageError("--bytes is larger than 8 EiB")) {
+      try parseSize(Array(written.utf8), for: .bytes)
+    }
   }
 
   @Test(arguments: [
@@ -240,8 +319,39 @@ private let zeros = String(repeating: "0", count: 64)
     ),
     (["put", "d", "k", "--ttl=600000w"], "--ttl is longer than 10,000 years; say --forever"),
     (["put", "d", String(repeating: "k", count: 65_537)], "a key has at most 65,536 bytes"),
-    (["remove", "d"], "remove needs a key or --prefix"),
-    (["remove", "d", "k", "--prefix=x"], "remove takes keys or --prefix, not both"),
+    (
+      ["remove", "d"], "remove needs a key, --prefix, --tag, --expired, --larger or --older"
+    ),
+    (
+      ["remove", "d", "k", "--prefix=x"],
+      "remove takes keys, or options that choose entries, not both"
+    ),
+    (
+      ["remove", "d", "k", "--expired"],
+      "remove takes keys, or options that choose entries, not both"
+    ),
+    (
+      ["remove", "d", "--larger=x"],
+      "--larger takes a size such as 10GiB, 500MB or 1048576, not 'x'"
+    ),
+    (["remove", "d", "--older=600000w"], "--older is longer than 10,000 years"),
+    (["show", "d", "--key=a", "--key-base64=YQ=="], "--key and --key-base64 exclude each other"),
+    (
+      ["show", "d", "--key-base64=a"], "--key-base64 takes base64 with its padding, not 'a'"
+    ),
+    (["trim", "d", "--entries=0"], "--entries takes a number from 1 up, not '0'"),
+    (["trim", "d", "--record"], "--record needs --bytes, --entries or --age"),
+    (
+      ["trim", "d", "--age=1d", "--record", "--dry-run"],
+      "--dry-run changes nothing, so it cannot --record"
+    ),
+    (
+      ["trim", "d", "--bytes=none"], "none takes a limit away, which needs --record"
+    ),
+    (["trim", "d", "k"], "one word too many: 'k'"),
+    (["pin", "d"], "pin needs a key"),
+    (["unpin", "d", "a", "b"], "one word too many: 'b'"),
+    (["sweep", "d", "--yes"], "sweep has no option --yes"),
     (
       ["remove", "d", "--prefix="],
       "--prefix is empty, which means every entry; that is what clear does"

@@ -26,7 +26,12 @@ enum Main {
 
   static func main() async {
     do {
-      let options = try Options(Array(CommandLine.arguments.dropFirst()))
+      let words = Array(CommandLine.arguments.dropFirst())
+      if words.contains(where: { ["--help", "-h"].contains($0) }) {
+        print(usage)
+        exit(0)
+      }
+      let options = try Options(words)
       let passed =
         switch options.command {
         case "stress": try await Stress.run(options)
@@ -34,7 +39,7 @@ enum Main {
         case "micro": try await Micro.run(options)
         case "threshold": try Threshold.run(options)
         case "trace": try await Replay.run(options)
-        case "help", "--help", "-h":
+        case "help":
           {
             print(usage)
             return true

@@ -58,6 +58,8 @@
   X(BCS_NOT_FOUND, "the file or directory does not exist")                                                       \
   X(BCS_IO, "an input or output operation failed")                                                               \
   X(BCS_CORRUPT, "the index is damaged")                                                                         \
+  X(BCS_OTHER_BOOT, "the machine was started anew since the index was used")                                     \
+  X(BCS_INCOMPLETE, "a part of the directory is missing or empty")                                               \
   X(BCS_INDEX, "the index refused an operation")                                                                 \
   X(BCS_CRYPTO, "the digest library refused an operation")
 
@@ -476,6 +478,8 @@ typedef struct bcs_counters {
   uint64_t memory_hits;      /* of them, those of the memory tier */
   uint64_t memory_entries, memory_bytes; /* what it holds now */
   uint64_t total_hits, total_misses; /* all processes, since the slot table was made */
+  uint64_t total_memory_hits; /* of the hits, those of memory tiers */
+  uint64_t disk_free, disk_reserve; /* of the file system: free, and what the limits leave free */
   uint64_t entries_expired;  /* by a scan of the slots at now_ms */
 } bcs_counters;
 

@@ -183,10 +183,10 @@ final class StagedBody: @unchecked Sendable {
 
   /// As above, and gives the blob.
   func commit(
-    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes
+    key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes, tags: [String] = []
   ) async throws(BlobCache.Error) -> BlobCache.Blob {
     let spec = try EntrySpec(
-      key: key, lifetime: lifetime, attributes: attributes, now: store.now)
+      key: key, lifetime: lifetime, attributes: attributes, tags: tags, now: store.now)
     // The body first: after the commit, the staging file belongs to the store.
     let body = try await stagedBody()
     let write = try await commit(spec)

@@ -150,6 +150,19 @@ extension BlobCache.Error {
         "The index is damaged; close every user of the directory and open it for writing, or run"
           + " blobcache-inspect verify --repair: it is set aside then, and the blobs are kept."
       )
+    case BCS_OTHER_BOOT:
+      (
+        .corrupt,
+        "The machine was started anew since the directory was used, and its index may be torn; open it"
+          + " for writing, or run blobcache-inspect verify --repair: a new index is begun, and the"
+          + " blobs are kept."
+      )
+    case BCS_INCOMPLETE:
+      (
+        .corrupt,
+        "A part of the cache is missing or empty; open the directory for writing, or run"
+          + " blobcache-inspect verify --repair: it is made anew, and what is left is kept."
+      )
     case BCS_DAMAGED:
       (.corrupt, "Stored bytes do not match their digest; they are taken out, load them again.")
     case BCS_STALE_WRITE:

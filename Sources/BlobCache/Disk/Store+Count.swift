@@ -63,6 +63,9 @@ extension Store {
     out.slotsAllocatedBytes = Int(clamping: counted.slots_allocated)
     out.totalHits = Int(clamping: counted.total_hits)
     out.totalMisses = Int(clamping: counted.total_misses)
+    out.totalMemoryHits = Int(clamping: counted.total_memory_hits)
+    out.diskFree = Int(clamping: counted.disk_free)
+    out.diskReserve = Int(clamping: counted.disk_reserve)
     return out
   }
 

@@ -3,20 +3,37 @@ internal import Dispatch
 
 extension BlobCache.Limits {
   /// As C keeps them: 0 for none.
-  func stored(_ operation: String) throws(BlobCache.Error) -> bcs_limits {
+  ///
+  /// - Parameter directory: whose they are to be, for an error.
+  func stored(_ operation: String, of directory: String) throws(BlobCache.Error) -> bcs_limits {
     let least = Int(BCS_LIMIT_BYTES_MIN)
-    func check(_ isValid: Bool, _ message: String) throws(BlobCache.Error) {
-      if isValid { return }
-      throw BlobCache.Error(.invalidArgument, operation: operation, message: message)
+    func check<V>(
+      _ value: V?, _ message: String, _ isValid: (V) -> Bool
+    ) throws(BlobCache.Error) {
+      guard let value, !isValid(value) else { return }
+      throw BlobCache.Error(
+        .invalidArgument, operation: operation, path: directory, message: message,
+        cause: "\(value) was given")
     }
-    try check(bytes ?? least >= least, "A limit in bytes is at least 1 MiB; nil means none.")
-    try check(entries ?? 1 > 0, "A limit in entries is at least 1; nil means none.")
-    try check(age ?? .seconds(1) >= .milliseconds(1), "A limit in age is positive; nil means none.")
-    try check(minimumFreeDisk ?? 0 >= 0, "The free disk space is not negative; nil means none.")
+    try check(bytes, "A limit in bytes is at least 1 MiB (1,048,576); leave it out for none.") {
+      $0 >= least
+    }
+    try check(entries, "A limit in entries is at least 1; leave it out for none.") { $0 > 0 }
+    try check(age, "A limit in age is at least a millisecond; leave it out for none.") {
+      $0 >= .milliseconds(1)
+    }
+    try check(
+      minimumFreeDisk, "The free disk space is not negative; nil means 5 %, 1 GiB at most, 0 none."
+    ) { $0 >= 0 }
     return bcs_limits(
       bytes: UInt64(bytes ?? 0), entries: UInt64(entries ?? 0),
       age_ms: age?.milliseconds ?? 0,
       minimum_free: minimumFreeDisk.map(UInt64.init) ?? UInt64.max)
+  }
+
+  /// Throws for limits that make no sense.
+  package func check(_ operation: String, of directory: String) throws(BlobCache.Error) {
+    _ = try stored(operation, of: directory)
   }
 
   init(_ limits: bcs_limits) {
@@ -39,7 +56,7 @@ extension Store {
 
   /// Records limits; from now on every commit of every process keeps to them. Blocks.
   func record(_ limits: BlobCache.Limits, _ operation: String) throws(BlobCache.Error) {
-    var stored = try limits.stored(operation)
+    var stored = try limits.stored(operation, of: handle.info.path)
     let status = try unsafe handle.use("limits") { unsafe bcs_set_limits($0, &stored) }
     guard status == BCS_OK else { throw status.lastError(operation) }
   }
@@ -63,7 +80,7 @@ extension Store {
 
   /// One step of a trim: some hundreds of entries. Blocks.
   func trimStep(_ limits: BlobCache.Limits) throws(BlobCache.Error) -> (evicted: Int, more: Bool) {
-    var stored = try limits.stored("trim")
+    var stored = try limits.stored("trim", of: handle.info.path)
     var evicted: UInt64 = 0
     var more = false
     let now = now

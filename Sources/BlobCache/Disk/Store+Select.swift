@@ -8,7 +8,8 @@ extension Store {
   ) async throws(BlobCache.Error) -> Int {
     let prefix = selection.prefix?.bytes ?? []
     let tag = selection.tag.map { Array($0.utf8) }
-    if tag == nil, selection.largerThan == nil, selection.olderThan == nil, !selection.expiredOnly {
+    let isByPrefix = BlobCache.Selection(prefix: selection.prefix) == selection
+    if isByPrefix {
       await flights.detachAll { key in
         unsafe key.withUnsafeBytes { unsafe $0.starts(with: prefix) }
       }

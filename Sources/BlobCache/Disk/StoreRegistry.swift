@@ -33,7 +33,7 @@ final class StoreRegistry: Sendable {
   ) throws(BlobCache.Error) -> Store {
     try BlobCache.Error.checkPath(directory, "open")
     // Before anything is made.
-    _ = try configuration.limits?.stored("open")
+    _ = try configuration.limits?.stored("open", of: directory)
     try configuration.memory.check()
     return try opening.withLock { _ in
       Result { () throws(BlobCache.Error) -> Store in

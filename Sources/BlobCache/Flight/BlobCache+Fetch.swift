@@ -165,46 +165,6 @@ extension BlobCache {
   }
 }
 
-extension Store {
-  /// A lookup of a fresh entry that may read and hash as much as it has to, on threads that may wait
-  /// for the disk.
-  fileprivate func lookupOffPool(
-    _ key: BlobCache.Key, freshOnly: Bool = true, touch: Bool = true
-  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    let found = try await BlockingPool.shared.attempt {
-      [self] () throws(BlobCache.Error) -> Lookup in
-      try lookup(key, freshOnly: freshOnly, touch: touch)
-    }
-    if case .hit(let blob) = found { return blob }
-    return nil
-  }
-
-  /// What is there, expired or not, and not counted as an access.
-  func peek(_ key: BlobCache.Key) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    switch try lookup(key, quick: true, freshOnly: false, touch: false) {
-    case .hit(let blob): return blob
-    case .miss: return nil
-    case .wouldBlock: return try await lookupOffPool(key, freshOnly: false, touch: false)
-    }
-  }
-
-  /// The copy at hand: fresh, or expired for less than `window` milliseconds and its own stale window,
-  /// and then marked so.
-  ///
-  /// - Parameters:
-  ///   - cause: why a stale one is given, if because of a failure.
-  ///   - fresh: whether a fresh one is marked, too.
-  func staleCopy(
-    _ key: BlobCache.Key, within window: Int64, cause: (any Swift.Error)? = nil, fresh: Bool = false
-  ) async throws(BlobCache.Error) -> BlobCache.Blob? {
-    guard let copy = try await peek(key) else { return nil }
-    let (age, kept) = (copy.storage.header.expiredFor, copy.storage.header.staleWindow)
-    if age < 0 && !fresh { return copy }
-    guard age < min(window, kept) else { return nil }
-    return copy.from(.stale, cause: cause)
-  }
-}
-
 /// The work of one flight: take the lease where loads are shared, look again, load, store.
 struct FlightWork: Sendable {
   enum Mode: Equatable, Sendable {
@@ -328,7 +288,8 @@ struct FlightWork: Sendable {
     switch outcome.form {
     case .complete:
       return try await keep(
-        body, lifetime: freshness, attributes: outcome.attributes ?? attributes, ticket: ticket)
+        body, lifetime: freshness, attributes: outcome.attributes ?? attributes,
+        tags: outcome.tags ?? [], ticket: ticket)
     case .doNotStore:
       try await body.finish()
       return try await body.unstoredBlob(
@@ -341,14 +302,15 @@ struct FlightWork: Sendable {
         renewed.staleWindow = previous.storage.header.staleWindow
       }
       return try await renew(
-        previous, lifetime: renewed, attributes: outcome.attributes, body: body, ticket: ticket)
+        previous, lifetime: renewed, attributes: outcome.attributes, tags: outcome.tags, body: body,
+        ticket: ticket)
     }
   }
 
   /// Stores what was written, if it may be and can be; hands it over in any case.
   private func keep(
     _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes,
-    ticket: FlightTicket<BlobCache.Blob>
+    tags: [String], ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     // Hashing a large body takes long, so it comes before the point of no return.
     try await body.finish()
@@ -356,14 +318,16 @@ struct FlightWork: Sendable {
       return try await body.unstoredBlob(
         key: key, lifetime: freshness, attributes: attributes, cause: .barred(bar))
     }
-    return try await commit(body, lifetime: freshness, attributes: attributes)
+    return try await commit(body, lifetime: freshness, attributes: attributes, tags: tags)
   }
 
   private func commit(
-    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes
+    _ body: StagedBody, lifetime freshness: Freshness, attributes: BlobCache.Attributes,
+    tags: [String]
   ) async throws -> BlobCache.Blob {
     do throws(BlobCache.Error) {
-      return try await body.commit(key: key, lifetime: freshness, attributes: attributes)
+      return try await body.commit(
+        key: key, lifetime: freshness, attributes: attributes, tags: tags)
     } catch {
       store.emit(.storeFailed(key: key, error: error))
       return try await body.unstoredBlob(
@@ -374,7 +338,7 @@ struct FlightWork: Sendable {
   /// Lets the previous bytes be fresh anew.
   private func renew(
     _ previous: BlobCache.Blob, lifetime freshness: Freshness, attributes: BlobCache.Attributes?,
-    body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
+    tags: [String]?, body: StagedBody, ticket: FlightTicket<BlobCache.Blob>
   ) async throws -> BlobCache.Blob {
     if let bar = await ticket.barFromStoring() {
       return previous.from(.loadedNotStored(.barred(bar)))
@@ -382,7 +346,7 @@ struct FlightWork: Sendable {
     do throws(BlobCache.Error) {
       let renewed = try await store.renew(
         key: key, generation: previous.entry.generation, lifetime: freshness,
-        attributes: attributes)
+        attributes: attributes, tags: tags)
       // What is there now: the renewed entry, or what somebody has stored in its place.
       if let blob = try await store.peek(key), renewed != nil || blob.storage.header.expiredFor < 0
       {
@@ -397,17 +361,8 @@ struct FlightWork: Sendable {
     try await body.write(Contents(blob: previous))
     try await body.finish()
     return try await commit(
-      body, lifetime: freshness, attributes: attributes ?? previous.attributes)
-  }
-}
-
-extension BlobCache.Blob {
-  /// The same bytes, with another word on where they came from.
-  fileprivate func from(
-    _ source: Source, cause: (any Swift.Error)? = nil
-  ) -> BlobCache.Blob {
-    BlobCache.Blob(
-      storage: storage, source: source, access: access, hits: hits, staleCause: cause)
+      body, lifetime: freshness, attributes: attributes ?? previous.attributes,
+      tags: tags ?? previous.storage.tags)
   }
 }
 
@@ -424,78 +379,4 @@ private struct Contents: RandomAccessCollection, Sendable {
   ) rethrows -> R? {
     try unsafe blob.withUnsafeBytes { unsafe try body($0.assumingMemoryBound(to: UInt8.self)) }
   }
-}
-
-extension BlobCache.Error {
-  fileprivate static let notCached = Self(
-    .notCached, operation: "fetch",
-    message: """
-      The key is not in the cache, or is expired, and `.cacheOnly` runs no loader. Use `.cacheFirst` \
-      to load it.
-      """)
-
-  fileprivate static let notToBeStored = Self(
-    .declined, operation: "fetch", message: "The loader chose not to store its result.")
-
-  fileprivate static let nothingToKeep = Self(
-    .invalidArgument, operation: "fetch",
-    message: """
-      The loader returned `.unchanged`, but `load.previous` is nil: there is nothing to keep. \
-      Write the bytes and return `.complete`.
-      """)
-
-  fileprivate static let unchangedButWritten = Self(
-    .invalidArgument, operation: "fetch",
-    message: """
-      The loader wrote bytes and returned `.unchanged`. Return `.complete` to store them, or write \
-      nothing.
-      """)
-
-  fileprivate static func barred(_ bar: FlightBar) -> Self {
-    switch bar {
-    case .superseded:
-      Self(
-        .superseded, operation: "fetch",
-        message: "A `.reload` of the key began later; what it brings is stored instead.")
-    case .detached:
-      Self(
-        .superseded, operation: "fetch", message: "The key was removed while it was being loaded.")
-    case .cancelled:
-      .cancelled("fetch")
-    case .timedOut:
-      .loadTimedOut
-    }
-  }
-
-  static let loadTimedOut = Self(
-    .loadTimedOut, operation: "fetch",
-    message: """
-      The loader did not end within its time limit, and was cancelled. Try again later, or give it \
-      more time with `loadTimeLimit`.
-      """)
-
-  static let tooManyWaiters = Self(
-    .tooManyWaiters, operation: "fetch",
-    message: """
-      As many fetches as `maximumWaiters` allows wait for this key already. Try again later.
-      """)
-
-  static func recentlyFailed(_ cause: any Swift.Error) -> Self {
-    Self(
-      .recentlyFailed, operation: "fetch",
-      message: """
-        A load of the key failed a short while ago, and the origin was not asked again. Wait for the \
-        end of `negativeLifetime`, or use `.reload`.
-        """,
-      cause: "\(cause)")
-  }
-
-  static let closedDuringFetch = closed("fetch")
-
-  static let fetchCycle = Self(
-    .cycle, operation: "fetch",
-    message: """
-      The loader that makes this call would wait for its own result. Let it load what it needs \
-      without asking the cache for it.
-      """)
 }

@@ -46,7 +46,7 @@ extension BlobCache {
   }
 
   /// Keys and what became of them, in the order of completion; see
-  /// ``BlobCache/fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:loader:)``.
+  /// ``BlobCache/fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:loader:)-(Sequence<Key>,_,_,_,_,_,_)``.
   public struct Fetches: AsyncSequence, Sendable {
     /// What is iterated: a key, and its blob or what `fetch` threw.
     public typealias Element = (key: Key, result: Result<Blob, any Swift.Error>)

@@ -219,11 +219,13 @@ final class FlightTable<Value: Sendable>: Sendable {
       }
       state.parked[waiter] = Parked(
         continuation: continuation, edge: caller.map { (waiting: $0, target: flight) })
-      if joined != nil { joinCount.add(1, ordering: .relaxed) }
       let event = Machine.Event.ask(
         key, waiter: waiter, owner: owner, priority: priority, reload: reload, flight: flight,
         terms: terms)
-      return (nil, decide(&state, event))
+      let effects = decide(&state, event)
+      // Refused, it is parked no more.
+      if joined != nil && state.parked[waiter] != nil { joinCount.add(1, ordering: .relaxed) }
+      return (nil, effects)
     }
     if let refusal { continuation.resume(returning: refusal) }
     carryOut(effects, work: work)

@@ -7,6 +7,7 @@ extension BlobCache {
     var lifetime: Lifetime?
     var staleWindow: Duration?
     var attributes: Attributes?
+    var tags: [String]?
 
     /// What was written is the whole blob: store it with the lifetime and attributes that were given
     /// to `fetch`. A loader that wrote nothing stores an empty blob.
@@ -19,10 +20,14 @@ extension BlobCache {
     ///   - staleWindow: for how long after that it is kept, in place of the one given to `fetch`; nil:
     ///     that one.
     ///   - attributes: in place of those given to `fetch`; nil: those.
+    ///   - tags: names by which it can be removed together with others; nil: none.
     public static func complete(
-      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil
+      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil,
+      tags: [String]? = nil
     ) -> Outcome {
-      Outcome(form: .complete, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes)
+      Outcome(
+        form: .complete, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes,
+        tags: tags)
     }
 
     /// The bytes of ``Load/previous`` are still right: keep them and their attributes, and let them
@@ -40,11 +45,14 @@ extension BlobCache {
     ///   - staleWindow: for how long after that it is kept, in place of the one given to `fetch`; nil:
     ///     that one, and if there is none, as it was.
     ///   - attributes: in place of those that are stored; nil: those stay.
+    ///   - tags: in place of those that are stored; nil: those stay.
     public static func unchanged(
-      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil
+      lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil,
+      tags: [String]? = nil
     ) -> Outcome {
       Outcome(
-        form: .unchanged, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes)
+        form: .unchanged, lifetime: lifetime, staleWindow: staleWindow, attributes: attributes,
+        tags: tags)
     }
 
     /// What was written goes to those who wait and nowhere else. An entry that is there stays. The

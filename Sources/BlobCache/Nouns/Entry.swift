@@ -22,8 +22,9 @@ extension BlobCache {
     public let expiresAt: Date?
     /// When it was last read, by any process; nil: never.
     public let lastAccess: Date?
-    /// How often it was read, by all processes: a measure of use, not a count of calls. Reads within one
-    /// millisecond of the clock count once (with a ``ManualClock`` that stands still, all of them), and it ends at 63.
+    /// How often it was read, by all processes: a measure of use, not a count of calls. Reads within
+    /// one tick of the clock count once: some milliseconds, since lookups take the time from the
+    /// kernel's coarse clock (with a ``ManualClock`` that stands still, all of them). It ends at 63.
     public let hits: Int
     /// Whether it was expired at the lookup.
     public let isExpired: Bool

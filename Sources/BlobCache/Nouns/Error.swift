@@ -1,3 +1,9 @@
+#if canImport(FoundationEssentials)
+  public import FoundationEssentials
+#else
+  public import Foundation
+#endif
+
 extension BlobCache {
   /// What went wrong, where, why, and what to do. Neither keys nor blobs' bytes are in its texts.
   ///
@@ -35,6 +41,11 @@ extension BlobCache.Error: CustomStringConvertible {
     if let cause { text += ": \(cause)" }
     return text + ")"
   }
+}
+
+extension BlobCache.Error: LocalizedError {
+  /// The same line, so that `localizedDescription` says it.
+  public var errorDescription: String? { description }
 }
 
 extension BlobCache.Error {
@@ -82,7 +93,7 @@ extension BlobCache.Error {
     public static let noMemory = Code(rawValue: "noMemory")
     /// Reading or writing failed.
     public static let io = Code(rawValue: "io")
-    /// The index or a blob is damaged.
+    /// The index or a blob is damaged, or a part of the directory is missing.
     public static let corrupt = Code(rawValue: "corrupt")
     /// Somebody else uses what is needed; try again later.
     public static let busy = Code(rawValue: "busy")

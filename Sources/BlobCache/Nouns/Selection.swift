@@ -1,6 +1,6 @@
 extension BlobCache {
   /// Which entries a removal takes: those that meet all that is set. Nothing set: all entries.
-  public struct Selection: Sendable {
+  public struct Selection: Hashable, Sendable {
     /// Entries whose keys begin with it.
     public var prefix: Key?
     /// Entries that were stored with this tag: found without looking at others.

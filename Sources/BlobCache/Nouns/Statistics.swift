@@ -33,7 +33,9 @@ extension BlobCache {
     public var memoryEntries = 0
     /// Bytes that they take there, some 300 for each blob beside its own included.
     public var memoryBytes = 0
-    /// Lookups of this process that did not.
+    /// Lookups of this process that did not, those of fetches included: a fetch that joins a loader
+    /// which is running was a miss first, so a thousand tasks that fetch one missing key together
+    /// are a thousand misses, one of ``loads`` and 999 ``joins``.
     public var misses = 0
     /// Loaders that this process ran.
     public var loads = 0
@@ -70,6 +72,11 @@ extension BlobCache {
     package var slotsAllocatedBytes = 0
     package var totalHits = 0
     package var totalMisses = 0
+    /// Of the hits, those that a process answered from its memory.
+    package var totalMemoryHits = 0
+    /// What is free of the file system, and what the limits leave free of it.
+    package var diskFree = 0
+    package var diskReserve = 0
   }
 
   /// How a directory was opened.

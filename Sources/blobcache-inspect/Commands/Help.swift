@@ -10,20 +10,25 @@ private let overview = """
 
   usage: blobcache-inspect COMMAND DIRECTORY [ARGUMENT…] [--option…]
 
-    stats     what is in it, and what it takes on the disk
+    stats     what is in it, its limits and how full they are, hits and evictions
     list      its entries
     show      all that is known of an entry
     cat       the bytes of an entry
     verify    read and compare everything, and repair it
     put       store a file or standard input
-    remove    remove entries by key or prefix
+    remove    remove entries by key, prefix, tag, size or age
     renew     give an entry a new lifetime
+    pin       keep an entry from eviction
+    unpin     let it be evicted again
+    trim      evict entries down to limits, or set limits
+    sweep     remove what has expired, and debris
     clear     remove every entry
     help      this, or more of one COMMAND
     version   the version of this program
 
   A KEY is taken byte by byte; one that begins with - goes after --, one that begins with
-  sha256: after --key. Reading changes nothing, not even an access time. --json is for programs.
+  sha256: after --key, one with a NUL byte after --key-base64. Reading changes nothing, not even
+  an access time. --json is for programs.
   Exit status: 0 fine, 1 problems found or key absent, 2 could not run.
   """
 
@@ -35,8 +40,13 @@ extension Verb {
       """
       usage: blobcache-inspect stats DIRECTORY [--json]
 
-      Counts entries and blobs, what each part of the directory takes on the disk, and the lookups
-      of all processes since the table of slots was made.
+      Counts entries and blobs, what they use of the directory's limits, what each part of it takes
+      on the disk, and the lookups and evictions of all processes since the table of slots was made.
+
+      A miss is a lookup that found no fresh entry, also that of a fetch which then joined a load
+      that was running: 1,000 tasks that fetch one missing key together are 1,000 misses and one
+      load. What counts as in use are blob files, the index's pages in use, staging, quarantine and
+      the table of slots; free pages inside the index's file do not.
       """
     case .list:
       """
@@ -45,14 +55,17 @@ extension Verb {
       One line for each entry, expired ones included.
 
         --prefix BYTES   only keys that begin so
+        --tag TAG        only entries that were stored with this tag
         --expired        only entries that are expired
+        --pinned         only entries that are pinned
         --sort ORDER     size (largest first), age (oldest first), hits (most first) or
                          expiry (next first); else in no particular order
         --reverse        the other way around
         --limit N        the first N
         --json           one object a line
 
-      READS ends at 63+. Control characters and what is not UTF-8 are written as escapes. On a
+      READS ends at 63+, and counts reads within some milliseconds once. PIN marks what is pinned.
+      Control characters and what is not UTF-8 are written as escapes. On a
       terminal, the middle of a key that does not fit is left out.
       """
     case .show:
@@ -62,6 +75,7 @@ extension Verb {
       All that is known of an entry, expired or not; by digest, of one that is not expired.
 
         --key BYTES      the key, whatever it begins with
+        --key-base64 B   the key as base64
         --digest HEX     the same as sha256:HEX
         --json           one object
       """
@@ -72,6 +86,7 @@ extension Verb {
       Writes the bytes of an entry that is not expired to standard output.
 
         --key BYTES      the key, whatever it begins with
+        --key-base64 B   the key as base64
         --digest HEX     the same as sha256:HEX
       """
     case .verify:
@@ -98,22 +113,83 @@ extension Verb {
       directory has. Without an option for it, the entry does not expire.
 
         --key BYTES            the key, whatever it begins with
+        --key-base64 B         the key as base64
         --ttl DURATION         fresh for so long: 500ms, 20s, 5m, 1h30m, 7d, 2w
         --sliding DURATION     fresh for so long after it was last read
         --at-most DURATION     with --sliding: no longer than this in all
         --forever              fresh until removed
         --attribute NAME=VALUE kept with the entry; may be given several times
+        --tag TAG              to list and remove it by; may be given several times
+        --pin                  keep it from eviction and sweeps
         --json                 the entry as one object
       """
     case .remove:
       """
       usage: blobcache-inspect remove DIRECTORY KEY… [--json]
-             blobcache-inspect remove DIRECTORY --prefix BYTES [--json]
+             blobcache-inspect remove DIRECTORY --option… [--json]
 
-      Removes entries. The exit status is 1 if one of the keys was not there.
+      Removes entries, pinned ones, too. The exit status is 1 if one of the keys was not there.
 
         --key BYTES      a key, whatever it begins with; may be given several times
-        --prefix BYTES   all entries whose keys begin so
+        --key-base64 B   a key as base64; may be given several times
+
+      Without keys, the entries that meet all of:
+
+        --prefix BYTES   the key begins so
+        --tag TAG        stored with this tag
+        --expired        expired
+        --larger SIZE    the blob has more bytes: 500kB, 10MiB, 1.5GiB
+        --older DURATION stored or renewed longer ago: 20s, 5m, 1h30m, 7d, 2w
+        --json           one object
+      """
+    case .pin:
+      """
+      usage: blobcache-inspect pin DIRECTORY KEY [--json]
+
+      Keeps an entry from eviction and sweeps until it is unpinned or removed. It still expires, and
+      counts as used; a store in its place is pinned, too.
+
+        --key BYTES      the key, whatever it begins with
+        --key-base64 B   the key as base64
+        --json           the entry as one object
+      """
+    case .unpin:
+      """
+      usage: blobcache-inspect unpin DIRECTORY KEY [--json]
+
+      Lets an entry be evicted and swept again.
+
+        --key BYTES      the key, whatever it begins with
+        --key-base64 B   the key as base64
+        --json           the entry as one object
+      """
+    case .trim:
+      """
+      usage: blobcache-inspect trim DIRECTORY [--option…]
+
+      Evicts entries until the directory is within limits, those worth least first: expired, seldom
+      read, large ones. Pinned ones stay. Without options, to the limits that it has. The exit status
+      is 1 if it is above them afterwards, since what is left is pinned.
+
+        --bytes SIZE     what it uses on the disk: 500MB, 10GiB, 1.5TiB (kB, MB … are powers of
+                         1,000; KiB, MiB … and K, M … of 1,024); at least 1MiB
+        --entries N      how many entries
+        --age DURATION   entries that were stored or renewed longer ago go: 20s, 1h30m, 7d, 2w
+        --record         makes these the directory's limits, for all its processes; the others stay
+                         as they are. none takes a limit away: --entries none
+        --dry-run        changes nothing; tells how far it is from the limits, and about how much
+                         would go
+        --json           one object
+      """
+    case .sweep:
+      """
+      usage: blobcache-inspect sweep DIRECTORY [--json]
+
+      Removes entries that are expired and beyond the time that they are kept as stale copies (show
+      tells it), blob files that no entry uses, what processes that are gone left unfinished, and of
+      the quarantine what is above 64 MiB. Services do so by themselves, as a rule every minute. To
+      remove all that is expired: remove --expired.
+
         --json           one object
       """
     case .renew:
@@ -123,6 +199,7 @@ extension Verb {
       Gives an entry a new lifetime, counted from now, also when it is expired.
 
         --key BYTES            the key, whatever it begins with
+        --key-base64 B         the key as base64
         --ttl DURATION         fresh for so long: 500ms, 20s, 5m, 1h30m, 7d, 2w
         --sliding DURATION     fresh for so long after it was last read
         --at-most DURATION     with --sliding: no longer than this in all

@@ -7,7 +7,7 @@ extension ListCommand {
       // A whole key where a program may read it; on a terminal, lines that do not wrap.
       let width = target.json ? nil : terminalWidth(1)
       if !target.json { try output.line(Row.header) }
-      let entries = cache.entries(withPrefix: prefix)
+      let entries = cache.entries(withPrefix: prefix, tag: tag)
       if let order = sort.map({ Order(sort: $0, reverse: reverse) }) {
         var top = Top(limit: limit, order: order)
         for try await entry in entries where accepts(entry) { top.insert(entry) }
@@ -24,7 +24,9 @@ extension ListCommand {
     }
   }
 
-  private func accepts(_ entry: BlobCache.Entry) -> Bool { !expiredOnly || entry.isExpired }
+  private func accepts(_ entry: BlobCache.Entry) -> Bool {
+    (!expiredOnly || entry.isExpired) && (!pinnedOnly || entry.isPinned)
+  }
 
   private func write(
     _ entry: BlobCache.Entry, now: Int64, width: Int?, to output: Output
@@ -39,22 +41,25 @@ extension ListCommand {
 
 /// The columns have fixed widths, so that the first line need not wait for the last; the key comes last.
 enum Row {
-  static let header = columns("SIZE", "READS", "STORED", "EXPIRES", "KEY")
+  static let header = columns("SIZE", "READS", "STORED", "EXPIRES", "PIN", "KEY")
 
   /// With the key shortened in its middle where the line would be longer than `width`; nil: never.
   static func text(_ entry: BlobCache.Entry, now: Int64, width: Int? = nil) -> String {
     let front = columns(
       formatted(bytes: entry.size), formatted(hits: entry.hits),
-      relative(entry.storedAt.milliseconds, now: now), entry.expiry(now: now), "")
+      relative(entry.storedAt.milliseconds, now: now), entry.expiry(now: now),
+      entry.isPinned ? "pin" : "", "")
     let key = readable(entry.key)
     return front + (width.map { shortened(key, to: max(20, $0 - front.count)) } ?? key)
   }
 
   private static func columns(
-    _ size: String, _ reads: String, _ stored: String, _ expires: String, _ key: String
+    _ size: String, _ reads: String, _ stored: String, _ expires: String, _ pin: String,
+    _ key: String
   ) -> String {
     let columns = [
-      padLeft(size, 10), padLeft(reads, 5), padLeft(stored, 11), padLeft(expires, 11), key,
+      padLeft(size, 10), padLeft(reads, 5), padLeft(stored, 11), padLeft(expires, 11),
+      padLeft(pin, 3), key,
     ]
     return columns.joined(separator: "  ")
   }

@@ -6,22 +6,37 @@ extension PutCommand {
     // Read before the directory is opened: what cannot be read makes no cache.
     let first = try input.read()
     let entry = try await target.writing(creating: true) { cache in
-      try await store(first, input, in: cache)
+      try await pinned(try await store(first, input, in: cache), in: cache)
     }
     if target.json {
       try output.line(entry.json)
     } else {
       try output.line(
         "stored \(formatted(bytes: entry.size)) as sha256:\(entry.digest.hex), "
-          + "\(entry.lifetime.words)")
+          + entry.lifetime.words + (entry.isPinned ? ", pinned" : ""))
     }
     return .fine
+  }
+
+  /// The entry once it is pinned; what is stored stays so where that fails.
+  private func pinned(
+    _ entry: BlobCache.Entry, in cache: BlobCache
+  ) async throws -> BlobCache.Entry {
+    guard pins else { return entry }
+    do {
+      try await cache.pin(key)
+    } catch {
+      throw Failure("stored, but not pinned: \(escaped(error.message))")
+    }
+    return try cache.entry(for: key) ?? entry
   }
 
   private func store(
     _ first: [UInt8], _ input: borrowing InputFile, in cache: BlobCache
   ) async throws -> BlobCache.Entry {
-    try await cache.store(for: key, lifetime: lifetime, attributes: attributes) { body in
+    try await cache.store(
+      for: key, lifetime: lifetime, attributes: attributes, tags: tags
+    ) { body in
       var piece = first
       while !piece.isEmpty {
         try await body.write(piece)

@@ -4,7 +4,7 @@ extension RemoveCommand {
   func run(_ output: Output) async throws -> ExitStatus {
     let (removed, absent): (Int, [BlobCache.Key]) = try await target.writing { cache in
       switch which {
-      case .prefix(let prefix): (try await cache.removeAll(withPrefix: prefix), [])
+      case .matching(let selection): (try await remove(selection, from: cache), [])
       case .keys(let keys): try await remove(keys, from: cache)
       }
     }
@@ -17,6 +17,14 @@ extension RemoveCommand {
     try output.flush()
     for key in absent { Output.complain("not in the cache: \(quoted(key.bytes))") }
     return absent.isEmpty ? .fine : .found
+  }
+
+  private func remove(
+    _ selection: BlobCache.Selection, from cache: BlobCache
+  ) async throws -> Int {
+    let bar = ProgressBar()
+    defer { bar.finish() }
+    return try await cache.removeAll(matching: selection) { bar.update(removed: $0) }
   }
 
   private func remove(

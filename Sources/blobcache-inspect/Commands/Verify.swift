@@ -2,16 +2,36 @@ internal import BlobCache
 
 extension VerifyCommand {
   func run(_ output: Output) async throws -> ExitStatus {
-    let report =
-      repair
-      ? try await target.writing { try await check($0) }
-      : try await target.reading { cache, _ in try await check(cache) }
+    let report: BlobCache.VerifyReport
+    if repair {
+      report = try await target.writing { try await check($0) }
+    } else {
+      do {
+        report = try await target.reading { cache, _ in try await check(cache) }
+      } catch let error as BlobCache.Error where error.code == .corrupt {
+        return try tell(error, output)
+      }
+    }
     if target.json {
       try output.line(json(report))
     } else {
       try write(report, to: output)
     }
     return report.isSound ? .fine : .found
+  }
+
+  /// What cannot be opened for reading is a finding, too.
+  private func tell(_ error: BlobCache.Error, _ output: Output) throws -> ExitStatus {
+    var report = BlobCache.VerifyReport()
+    let what = error.cause ?? error.message
+    report.indexDamage = error.path.map { "\($0): \(what)" } ?? what
+    if target.json {
+      try output.line(json(report))
+    } else {
+      try output.line("cannot be read: \(escaped(report.indexDamage ?? ""))")
+      try output.line("nothing else was checked. \(escaped(error.message))")
+    }
+    return .found
   }
 
   private func check(_ cache: BlobCache) async throws -> BlobCache.VerifyReport {
@@ -78,6 +98,7 @@ extension VerifyCommand {
       Problem(count: report.wrongSlots, one: "wrong slot", many: "wrong slots"),
       Problem(
         count: report.wrongDigestRows, one: "wrong digest row", many: "wrong digest rows"),
+      Problem(count: report.wrongTagRows, one: "wrong tag row", many: "wrong tag rows"),
     ]
   }
 
@@ -99,6 +120,7 @@ extension VerifyCommand {
       .init("wrongUseCounts", .int(report.wrongUseCounts)),
       .init("wrongSlots", .int(report.wrongSlots)),
       .init("wrongDigestRows", .int(report.wrongDigestRows)),
+      .init("wrongTagRows", .int(report.wrongTagRows)),
       .init("foreignNames", .int(report.foreignNames)),
     ])
   }

@@ -18,6 +18,10 @@ extension BlobCache.Entry {
     out.append(.init("atMostSeconds", seconds(lifetime.atMost)))
     out.append(.init("expiresAt", moment(expiresAt?.milliseconds)))
     out.append(.init("expired", .bool(isExpired)))
+    out.append(.init("stale", .bool(isStale)))
+    out.append(.init("staleWindowSeconds", .seconds(staleWindow.wholeMilliseconds)))
+    out.append(.init("pinned", .bool(isPinned)))
+    out.append(.init("tags", .array(tags.map(JSON.string))))
     var text: [JSON.Field] = []
     var binary: [JSON.Field] = []
     for (name, value) in attributes {
@@ -57,7 +61,13 @@ extension BlobCache.Entry {
     let end = expiresAt?.milliseconds
     let verb = isExpired ? "expired" : "expires"
     facts.add(verb, end.map { "\(readable($0)) (\(relative($0, now: now)))" } ?? "never")
-    if !attributes.isEmpty { facts.gap() }
+    if end != nil {
+      let window = formatted(milliseconds: staleWindow.wholeMilliseconds)
+      facts.add("stale for", "\(window) after that" + (isStale ? "; it is stale now" : ""))
+    }
+    if isPinned { facts.add("pinned", "kept from eviction and sweeps") }
+    if !attributes.isEmpty || !tags.isEmpty { facts.gap() }
+    for tag in tags { facts.add("tag", tag.isEmpty ? "(empty)" : escaped(tag)) }
     for (name, value) in attributes {
       facts.add("attribute", "\(escaped(name)) = \(escaped(value.bytes))")
     }

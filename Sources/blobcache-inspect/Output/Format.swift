@@ -28,17 +28,20 @@ func counted(_ number: Int, _ one: String, _ many: String) -> String {
   "\(grouped(number)) \(number == 1 ? one : many)"
 }
 
-/// The two largest units: `20s`, `1h30m`, `7d`. Below a second, `0.5s`.
+/// The two largest units, rounded: `20s`, `1h30m`, `7d`. Below a second, `0.5s`.
 func formatted(milliseconds: Int64) -> String {
   let milliseconds = milliseconds.magnitude
-  if milliseconds < 1_000 {
-    return milliseconds < 100 ? "\(milliseconds)ms" : "0.\(milliseconds / 100)s"
-  }
-  let seconds = milliseconds / 1_000
+  if milliseconds < 100 { return "\(milliseconds)ms" }
+  if milliseconds < 950 { return "0.\((milliseconds + 50) / 100)s" }
   let units: [(UInt64, String)] = [
     (86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"),
   ]
-  guard let first = units.firstIndex(where: { seconds >= $0.0 }) else { return "0s" }
+  var seconds = milliseconds / 1_000 + (milliseconds % 1_000 >= 500 ? 1 : 0)
+  func unit() -> Int { units.firstIndex { seconds >= $0.0 } ?? units.count - 1 }
+  // To the smaller of the two that are shown; that may make a larger one full: 1h59m59s is 2h.
+  let step = units[min(unit() + 1, units.count - 1)].0
+  seconds = (seconds + step / 2) / step * step
+  let first = unit()
   let (size, name) = units[first]
   var out = "\(seconds / size)\(name)"
   if first + 1 < units.count {

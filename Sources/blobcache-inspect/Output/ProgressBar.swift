@@ -22,6 +22,12 @@ final class ProgressBar: Sendable {
     }
   }
 
+  /// A count whose end is not known.
+  func update(removed: Int) {
+    guard isShown else { return }
+    Output.standardError("\r\(grouped(removed)) removed …\u{1B}[K")
+  }
+
   /// Takes the line away.
   func finish() {
     if isShown { Output.standardError("\r\u{1B}[K") }

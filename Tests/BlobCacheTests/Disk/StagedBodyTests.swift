@@ -35,7 +35,8 @@ import Testing
     // Handed over, and never stored.
     let error = try await errorOf {
       _ = try await body.commitEntry(
-        key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:], tags: [])
+        key: "k", lifetime: Freshness(lifetime: .forever, staleWindow: 0), attributes: [:], tags: []
+      )
     }
     #expect(error.code == .notFound)
     try await cache.close()

@@ -3,7 +3,7 @@ import Testing
 @testable import BlobCache
 
 /// The old copy now, the new one when it comes.
-@Suite(.timeLimit(.minutes(1))) struct BlobsTests {
+@Suite(.timeLimit(.minutes(5))) struct BlobsTests {
   let clock = BlobCache.ManualClock()
   let runs = Tally()
   let cache: BlobCache

@@ -3,7 +3,7 @@ import Testing
 @testable import BlobCache
 
 /// The lock and the effects around the state machine, with numbers in place of blobs.
-@Suite(.timeLimit(.minutes(1))) struct FlightTableTests {
+@Suite(.timeLimit(.minutes(5))) struct FlightTableTests {
   let table = FlightTable<Int>()
 
   @Test func oneValueForAll() async throws {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import BlobCache
 
-@Suite(.timeLimit(.minutes(1))) struct WaitGraphTests {
+@Suite(.timeLimit(.minutes(5))) struct WaitGraphTests {
   // MARK: - The graph
 
   @Test func aFlightCannotWaitForItself() {

@@ -6,7 +6,7 @@ import Testing
 
 /// Promises 2 and 7 where time and failures meet: expired is gone unless a policy asks for it, a failing
 /// origin is asked a bounded number of times, and nobody hears of what was not asked for.
-@Suite(.timeLimit(.minutes(1))) struct FreshnessTests {
+@Suite(.serialized, .timeLimit(.minutes(5))) struct FreshnessTests {
   let clock = BlobCache.ManualClock()
   let events = Collected<BlobCache.Event>()
   let runs = Tally()

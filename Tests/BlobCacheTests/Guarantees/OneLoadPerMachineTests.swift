@@ -8,7 +8,7 @@ import Testing
 
 /// Promise 2 for the processes of a machine: with `loadsOncePerMachine`, a missing key is loaded once among all of
 /// them; who dies or stands still in a load is replaced; nobody else's cancellation or end is felt; nothing is left.
-@Suite("2. One load per machine", .timeLimit(.minutes(2)))
+@Suite("2. One load per machine", .serialized, .timeLimit(.minutes(5)))
 struct OneLoadPerMachineTests {
   private let directory = TemporaryDirectory()
   private var path: String { directory.path("cache") }

@@ -8,7 +8,7 @@ import Testing
 /// Promise 2: however many tasks ask for a missing key, one loader runs; its error reaches everyone
 /// who waited, is not stored, and the next caller starts anew; one waiter's cancellation touches
 /// nobody else; when the last waiter leaves, the loader is cancelled.
-@Suite(.timeLimit(.minutes(1))) struct OneLoadTests {
+@Suite(.timeLimit(.minutes(5))) struct OneLoadTests {
   let cache: BlobCache
   let runs = Tally()
 

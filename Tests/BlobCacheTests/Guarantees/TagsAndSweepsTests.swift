@@ -15,6 +15,7 @@ struct TagsAndSweepsTests {
     var configuration = BlobCache.Configuration()
     configuration.clock = clock.clock
     configuration.sweepInterval = nil
+    configuration.defaultStaleWindow = .zero
     return try BlobCache(directory: directory.path("cache"), configuration: configuration)
   }
 
@@ -71,6 +72,24 @@ struct TagsAndSweepsTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func aLoaderTellsTags() async throws {
+    let cache = try open()
+    for attempt in 0..<3 {
+      let blob = try await cache.fetch("key", policy: .reload) { load in
+        if attempt == 1 { return .unchanged }
+        if attempt == 2 { return .unchanged(tags: ["b"]) }
+        try await load.write([1])
+        return .complete(tags: ["a"])
+      }
+      #expect(blob.holds([1]))
+      #expect(try cache.entry(for: "key")?.tags == (attempt < 2 ? ["a"] : ["b"]))
+    }
+    #expect(try await cache.removeAll(tagged: "a") == 0)
+    #expect(try await cache.removeAll(tagged: "b") == 1)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   @Test func anEntryThatIsStoredAfterTheCallReturnedStays() async throws {
     let cache = try open()
     for round in 0..<20 {
@@ -114,7 +133,8 @@ struct TagsAndSweepsTests {
     for i in 0..<1_000 {
       try await cache.store(
         [1], for: "key-\(i)",
-        lifetime: i.isMultiple(of: 2) ? .expires(after: .seconds(10)) : .sliding(.seconds(60)))
+        lifetime: i.isMultiple(of: 2) ? .expires(after: .seconds(10)) : .sliding(.seconds(60)),
+        staleWindow: .zero)
     }
     clock.advance(by: .seconds(30))
     #expect(try cache.blob(for: "key-1") != nil)
@@ -126,6 +146,18 @@ struct TagsAndSweepsTests {
     #expect(cache.statistics.entries == 1)
     try await cache.close()
     #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func whatIsStaleIsKeptForItsWindow() async throws {
+    let cache = try open()
+    try await cache.store(
+      [1], for: "key", lifetime: .expires(after: .seconds(10)), staleWindow: .seconds(100))
+    clock.advance(by: .seconds(105))
+    #expect(try cache.blob(for: "key") == nil)
+    #expect(try await cache.sweep().expired == 0)
+    clock.advance(by: .seconds(10))
+    #expect(try await cache.sweep().expired == 1)
+    try await cache.close()
   }
 
   @Test func aSweepTakesDebrisAndLeavesWhatIsAlive() async throws {
@@ -167,10 +199,13 @@ struct TagsAndSweepsTests {
   @Test func oneProcessSweepsAtATimeAndCloseStopsIt() async throws {
     var configuration = BlobCache.Configuration()
     configuration.sweepInterval = .milliseconds(1)
+    configuration.defaultStaleWindow = .zero
     let path = directory.path("cache")
     for _ in 0..<5 {
       let cache = try BlobCache(directory: path, configuration: configuration)
-      try await cache.store([1], for: "key", lifetime: .expires(after: .milliseconds(1)))
+      try await cache.store(
+        [1], for: "key", lifetime: .expires(after: .milliseconds(1)),
+        staleWindow: .zero)
       try await eventually("it is swept") { cache.statistics.entries == 0 }
       try await cache.close()
     }

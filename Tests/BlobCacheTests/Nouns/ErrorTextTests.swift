@@ -46,6 +46,27 @@ import Testing
     #expect(error.cause == String(cString: strerror(errno)))
   }
 
+  @Test func localizedDescriptionSaysTheSame() {
+    let error: any Swift.Error = BlobCache.Error(
+      .io, operation: "open", path: "/p", message: "No.", cause: "because")
+    #expect(error.localizedDescription == "No. (io, in open of /p: because)")
+  }
+
+  @Test func limitsNameTheDirectoryAndTheValue() async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.limits = .bytes(4_095)
+    let opening = try await errorOf {
+      _ = try BlobCache(directory: path, configuration: configuration)
+    }
+    #expect(opening.path == path)
+    #expect(opening.cause == "4095 was given")
+    let cache = try BlobCache(directory: path)
+    let trimming = try await errorOf { try await cache.trim(to: .age(.seconds(-1))) }
+    #expect(trimming.path == cache.directory)
+    #expect(trimming.cause == "-1.0 seconds was given")
+    try await cache.close()
+  }
+
   @Test func aPathIsShortenedInItsMiddleInTheTextOnly() {
     let long = "/front/" + String(repeating: "x", count: 4000) + "/end"
     let error = BlobCache.Error(.io, operation: "open", path: long, message: "No.")

@@ -15,6 +15,7 @@ struct Client {
       try await storesOfEveryKind(folder)
       try await readThrough()
       try await revalidation()
+      try await freshness()
       try await maintenance()
       try await errors(folder)
       try await actors()
