@@ -66,8 +66,13 @@ typedef enum bcsi_lock_byte {
 bcs_status bcsi_lock(int fd, bcsi_lock_byte byte, bool exclusive, bool wait, const char *shown);
 void bcsi_unlock(int fd, bcsi_lock_byte byte);
 bool bcsi_locked_by_other(int fd, bcsi_lock_byte byte);
+int bcsi_lock_range(int fd, off_t start, off_t count, short type, int command); /* 0 or errno; never of bytes 0 to 5 */
+off_t bcsi_lock_of_other(int fd, off_t at); /* how long the lock is that somebody else holds from there on; 0: none */
 bcs_status bcsi_writer_lock(bcs_store *store, bool try_only);
 void bcsi_writer_unlock(bcs_store *store);
+
+/* ---- lease.c: locks far behind those bytes */
+void bcsi_leases_give_up(bcs_store *store);
 
 /* ---- owner.c: who left a staging file */
 bcs_status bcsi_boot_id(char out[BCSI_BOOT_ID_SIZE]);

@@ -10,17 +10,32 @@
 #include <fcntl.h>
 #include <string.h>
 
-static int set(int fd, bcsi_lock_byte byte, short type, int command) {
+static struct flock range(off_t start, off_t count, short type) {
   struct flock lock;
   memset(&lock, 0, sizeof lock); /* l_pid must be 0 for these locks */
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
-  lock.l_start = (off_t)byte;
-  lock.l_len = 1;
+  lock.l_start = start;
+  lock.l_len = count;
+  return lock;
+}
+
+int bcsi_lock_range(int fd, off_t start, off_t count, short type, int command) {
+  struct flock lock = range(start, count, type);
   int rc;
   do rc = fcntl(fd, command, &lock);
   while (rc != 0 && errno == EINTR);
   return rc == 0 ? 0 : errno;
+}
+
+static int set(int fd, bcsi_lock_byte byte, short type, int command) {
+  return bcsi_lock_range(fd, (off_t)byte, 1, type, command);
+}
+
+off_t bcsi_lock_of_other(int fd, off_t at) {
+  struct flock lock = range(at, 1, F_WRLCK);
+  if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return 0;
+  return lock.l_len;
 }
 
 bcs_status bcsi_lock(int fd, bcsi_lock_byte byte, bool exclusive, bool wait, const char *shown) {
@@ -33,12 +48,7 @@ bcs_status bcsi_lock(int fd, bcsi_lock_byte byte, bool exclusive, bool wait, con
 void bcsi_unlock(int fd, bcsi_lock_byte byte) { (void)set(fd, byte, F_UNLCK, F_OFD_SETLK); }
 
 bool bcsi_locked_by_other(int fd, bcsi_lock_byte byte) {
-  struct flock lock;
-  memset(&lock, 0, sizeof lock);
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = (off_t)byte;
-  lock.l_len = 1;
+  struct flock lock = range((off_t)byte, 1, F_WRLCK);
   return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 

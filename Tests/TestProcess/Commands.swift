@@ -47,6 +47,8 @@ struct Commands {
     case "close-reading": return try await closeWhileReading(words)
     case "forks": return try forks(words)
     case "flip": return try await flip(words)
+    case "herd": return try await herd(words)
+    case "nest": return try await nest(words)
     case "fork": return try forkedLookup(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
@@ -60,24 +62,24 @@ struct Commands {
     return cache
   }
 
-  private func word(_ words: [String], _ index: Int) throws -> String {
+  func word(_ words: [String], _ index: Int) throws -> String {
     guard index < words.count else { throw UsageError(description: "missing word \(index + 1)") }
     return words[index]
   }
 
-  private func number<N>(_ words: [String], _ index: Int, _ read: (String) -> N?) throws -> N {
+  func number<N>(_ words: [String], _ index: Int, _ read: (String) -> N?) throws -> N {
     guard let number = read(try word(words, index)) else {
       throw UsageError(description: "not a number: \(words[index])")
     }
     return number
   }
 
-  private func key(_ words: [String]) throws -> BlobCache.Key {
+  func key(_ words: [String]) throws -> BlobCache.Key {
     BlobCache.Key(try word(words, 0))
   }
 
   /// Words 1 and 2: size and seed.
-  private func body(_ words: [String]) throws -> [UInt8] {
+  func body(_ words: [String]) throws -> [UInt8] {
     try seededBytes(count: number(words, 1) { Int($0) }, seed: number(words, 2) { UInt64($0) })
   }
 
@@ -97,12 +99,14 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
+  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
       let parts = option.split(separator: "=", maxSplits: 1).map(String.init)
       switch parts[0] {
+      case "once": configuration.loadsOncePerMachine = true
+      case "lease": configuration.leaseTime = .seconds(try number(parts, 1) { Int($0) })
       case "durable": configuration.durability = .durable
       case "memory": configuration.memory = .init(bytes: try number(parts, 1) { Int($0) })
       case "always": configuration.verification = .always

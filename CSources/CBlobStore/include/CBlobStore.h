@@ -395,6 +395,26 @@ bcs_status bcs_sweep_staging(bcs_store *store, uint64_t *removed);
 /* Unlinks the oldest files of quarantine until the rest takes no more than `bytes` on the disk. */
 bcs_status bcs_sweep_quarantine(bcs_store *store, uint64_t bytes, uint64_t *removed);
 
+/* ---- Leases -------------------------------------------------------------------------------------------------- */
+
+/* A lease says to the other processes of the directory that somebody here loads a key. It is a lock that ends with its
+ * holder, so nothing is ever left of one; see lease.c. It is advice: no call of the store asks for it. None of these
+ * calls waits. */
+enum { BCS_LEASE_LEVELS = 4 };
+
+/* The lease of a key: 40 bits of its hash. Two keys that agree in them share it. */
+bcs_status bcs_lease_of(const void *key, size_t count, uint64_t *lease);
+/* Finds a number above 0 for this process, in whose name it holds leases; its beats are 0. Given up by bcs_lease_leave. */
+bcs_status bcs_lease_join(bcs_store *store, uint32_t *number);
+void bcs_lease_leave(bcs_store *store, uint32_t number);
+/* Tells the others that this process is alive: they see that `beats` is another one than before. */
+bcs_status bcs_lease_beat(bcs_store *store, uint32_t number, uint32_t beats);
+/* Takes a lease, at level 0, or at the level above that of a holder that gives no sign. BCS_BUSY: another process has
+ * it; *holder is its number and *beats its beats, both 0 when it has just gone. Taking what one has does nothing. */
+bcs_status bcs_lease_take(bcs_store *store, uint64_t lease, uint32_t level, uint32_t number, uint32_t *holder,
+                          uint32_t *beats);
+void bcs_lease_release(bcs_store *store, uint64_t lease, uint32_t level);
+
 /* ---- Listing and checking ----------------------------------------------------------------------------------- */
 
 /* One page in the order of key hashes, one short read transaction: entries after `*cursor` (all zero: from the

@@ -27,6 +27,7 @@ final class Store: Sendable {
   /// The writer: a serial queue, which gets a thread of its own.
   let thread: DispatchQueue
   let sweeper = Sweeper()
+  let leases: Leases
   /// Left when everything is released.
   let ended = DispatchGroup()
 
@@ -36,6 +37,7 @@ final class Store: Sendable {
 
   init(handle: StoreHandle, configuration: BlobCache.Configuration, isTemporary: Bool) {
     self.handle = handle
+    leases = Leases(handle: handle)
     self.isTemporary = isTemporary
     clock = configuration.clock
     flights = FlightTable(
@@ -92,6 +94,7 @@ final class Store: Sendable {
   /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.
   func shutDown() {
     sweeper.stop()
+    leases.stop()
     handle.stages.freeAll()
     if !isTemporary && !isReadOnly {
       // A clean close leaves no files to unlink behind; bounded, since after a `removeAll` of a

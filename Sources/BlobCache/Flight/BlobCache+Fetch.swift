@@ -159,11 +159,13 @@ extension BlobCache {
     FlightWork(
       store: store, key: key, freshness: freshness(lifetime, staleWindow),
       keepsWindow: staleWindow == nil, attributes: attributes, mode: mode,
-      timeLimit: policy.timeLimit ?? configuration.loadTimeLimit, loader: loader)
+      timeLimit: policy.timeLimit ?? configuration.loadTimeLimit,
+      leaseTime: configuration.loadsOncePerMachine && !isReadOnly ? configuration.leaseTime : nil,
+      loader: loader)
   }
 }
 
-/// The work of one flight: look again, load, store.
+/// The work of one flight: take the lease where loads are shared, look again, load, store.
 struct FlightWork: Sendable {
   enum Mode: Equatable, Sendable {
     /// Unless a fresh entry is there by now.
@@ -186,17 +188,39 @@ struct FlightWork: Sendable {
   let attributes: BlobCache.Attributes
   let mode: Mode
   let timeLimit: Duration?
+  /// How long another process that loads the key may be silent; nil: loads are not shared.
+  let leaseTime: Duration?
   let loader: @Sendable @concurrent (inout BlobCache.Load) async throws -> BlobCache.Outcome
 
   func run(_ ticket: FlightTicket<BlobCache.Blob>) async throws -> BlobCache.Blob {
     try await ticket.board()
-    let previous = try await store.peek(key)
-    if let previous, suffices(previous) {
-      // Whoever stored between the caller's miss and this flight has done its work. Looked up once
-      // more, since this counts as an access and the peek did not.
-      if case .hit(let blob) = try store.lookup(key, quick: true) { return blob }
-      return previous
+    guard let leaseTime else { return try await load(ticket, lease: nil) }
+    switch try await lease(ticket, patience: leaseTime) {
+    case .found(let blob): return blob
+    case .none: return try await load(ticket, lease: nil)
+    case .taken(let lease):
+      // A cancelled flight does not keep the key, whether its loader heeds that or not.
+      return try await withTaskCancellationHandler {
+        defer { lease.release() }
+        return try await load(ticket, lease: lease)
+      } onCancel: {
+        lease.release()
+      }
     }
+  }
+
+  /// What was only peeked at, once more: this counts as an access.
+  func accessed(_ previous: BlobCache.Blob) throws(BlobCache.Error) -> BlobCache.Blob {
+    if case .hit(let blob) = try store.lookup(key, quick: true) { return blob }
+    return previous
+  }
+
+  private func load(
+    _ ticket: FlightTicket<BlobCache.Blob>, lease: Lease?
+  ) async throws -> BlobCache.Blob {
+    let previous = try await store.peek(key)
+    // Whoever stored between the caller's miss and this flight has done its work.
+    if let previous, suffices(previous) { return try accessed(previous) }
 
     let start = store.clock.reading
     store.flights.countLoad()
@@ -205,6 +229,10 @@ struct FlightWork: Sendable {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
       let outcome = try await inTime(ticket, since: start) { try await loader(&load) }
       let time = store.clock.reading - start
+      if let newer = try await overtaking(lease, outcome, previous: previous) {
+        body.discard()
+        return newer
+      }
       let blob = try await conclude(outcome, body: body, previous: previous, ticket: ticket)
       if case .loadedNotStored(let cause) = blob.source, cause.code == .loadTimedOut { return blob }
       store.loadTimes.note(key, time)
@@ -223,12 +251,17 @@ struct FlightWork: Sendable {
     }
   }
 
-  private func suffices(_ previous: BlobCache.Blob) -> Bool {
-    if previous.storage.header.expiredFor >= 0 { return false }
+  func suffices(_ previous: BlobCache.Blob) -> Bool {
+    suffices(
+      previous.storage.generation, isExpired: previous.storage.header.expiredFor >= 0)
+  }
+
+  func suffices(_ generation: UInt64, isExpired: Bool) -> Bool {
+    if isExpired { return false }
     switch mode {
     case .load: return true
     case .reload: return false
-    case .refresh(let generation): return previous.storage.generation != generation
+    case .refresh(let seen): return generation != seen
     }
   }
 

@@ -16,6 +16,15 @@ struct FlightTicket<Value: Sendable>: Sendable {
     guard await table.board(flight) else { throw CancellationError() }
   }
 
+  /// Lets others have the permit while this flight waits for another process.
+  func lend() { table.lend(flight) }
+
+  /// Waits for the permit that was lent. Throws `CancellationError` when the flight was cancelled.
+  func regain() async throws {
+    await table.regain(flight)
+    try Task.checkCancellation()
+  }
+
   /// Ends the flight for its waiters and its key when this much time has gone by, unless the task that
   /// is returned is cancelled before. `report` is called if so.
   func limit(

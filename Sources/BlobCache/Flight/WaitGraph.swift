@@ -49,6 +49,11 @@ struct WaitGraph {
     edges[waiting] = targets.isEmpty ? nil : targets
   }
 
+  /// Whether a loader waits for it. Looks at every edge: for those who poll, not for each call.
+  static func isAwaited(_ flight: FlightID) -> Bool {
+    shared.withLock { graph in graph.edges.values.contains { $0[flight] != nil } }
+  }
+
   /// Whether `start` is `goal` or waits for it, directly or through others.
   func reaches(_ start: FlightID, _ goal: FlightID) -> Bool {
     if start == goal { return true }

@@ -60,6 +60,26 @@ extension BlobCache {
     /// opener's holds. Default: nil, no limit.
     public var maximumConcurrentLoads: Int?
 
+    /// Whether a missing key is loaded once among all processes of the directory that have this set, and
+    /// not once in each. Default: false.
+    ///
+    /// Who loads a key holds a lease on it, a lock that the kernel gives up when the process dies. Others
+    /// wait, looking for the entry at most a tenth of a second apart, and take what was stored. It is
+    /// advice, and nothing is wrong when two load all the same: when the loader fails, when its result is
+    /// not stored, or when its process dies, the next of those who wait loads, one after another, so a
+    /// failing origin is asked once by each process that waits. A `.reload` waits for no other
+    /// process. A ``loadTimeLimit`` begins with the loader, not with the wait;
+    /// ``maximumConcurrentLoads`` counts nobody who waits so.
+    public var loadsOncePerMachine = false
+
+    /// With ``loadsOncePerMachine``: how long a process that loads may give no sign of life, which it
+    /// gives four times a second, however long its loader takes. After that (it is stopped, or the
+    /// machine is out of breath) one of those who wait loads in its place. Also the longest wait of a
+    /// fetch that is made inside a loader, so that loaders of two processes cannot wait for each other
+    /// for ever. Reckoned in real time, whatever the ``clock``. At least a second; the same in all
+    /// processes. Default: 30 s.
+    public var leaseTime: Duration = .seconds(30)
+
     /// When a blob's bytes are compared with its digest. Default: ``Verification/onFirstRead``.
     public var verification: Verification = .onFirstRead
 
@@ -185,6 +205,7 @@ extension BlobCache.Configuration {
     try check(
       maximumConcurrentLoads ?? 1 > 0,
       "The configuration's maximumConcurrentLoads is at least 1; nil is none.")
+    try check(leaseTime >= .seconds(1), "The configuration's leaseTime is at least a second.")
   }
 
   private static func invalidMode(
