@@ -230,9 +230,11 @@ static int replace(bcsi_batch *b, const bcs_write *write, const bcsi_record *old
 }
 
 /* What is larger than the limit, or than what pins leave of it, would only push everything else out and go itself. */
-static bcs_status check_limit(bcsi_batch *b, const bcs_record *record, uint64_t unpinned) {
+static bcs_status check_limit(bcsi_batch *b, const bcs_record *record, bool is_new, uint64_t unpinned) {
+  if (is_new && b->limits.entries > 0 && b->totals.pinned_entries >= b->limits.entries)
+    return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
   if (b->limits.bytes == 0) return BCS_OK;
-  uint64_t bytes = bcsi_entry_bytes(record), limit = bcsi_limit_room(b->store, b->limits.bytes);
+  uint64_t bytes = bcsi_entry_bytes(record), limit = bcsi_limit_room(b->limits.bytes);
   if (bytes > limit) return bcsi_fail(BCS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
   if (bytes + b->totals.pinned_bytes > limit + unpinned)
     return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
@@ -252,7 +254,7 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
   bool replaces = is_there && decode_row(write->key_hash, &value, &old);
   if (is_there && !replaces) b->strays = true;
-  bcs_status fits = check_limit(b, &made.view, replaces && old.view.pinned ? bcsi_entry_bytes(&old.view) : 0);
+  bcs_status fits = check_limit(b, &made.view, !replaces, replaces && old.view.pinned ? bcsi_entry_bytes(&old.view) : 0);
   if (fits != BCS_OK) return fail_write(write, fits);
   uint32_t line = replaces ? old.view.slot : 0;
   bool fresh = !replaces || !bcsi_slots_has(store, line), reused = false;
@@ -346,6 +348,15 @@ static int apply_remove(bcsi_batch *b, bcs_write *write) {
   return delete_found(b, write, &old);
 }
 
+static int forget_blocks(bcsi_batch *b, const uint8_t *digest) {
+  bcsi_blob_row row;
+  int rc;
+  if (!bcsi_blob_row_get(b->store, b->txn, digest, &row, &rc)) return rc;
+  b->totals.blob_allocated -= row.allocated < b->totals.blob_allocated ? row.allocated : b->totals.blob_allocated;
+  row.allocated = 0;
+  return bcsi_blob_row_put(b->store, b->txn, digest, &row);
+}
+
 /* The damaged entry goes. Its file goes to quarantine, unless it is not the file that was found bad: then somebody has
  * put a good one there since. */
 static int apply_heal(bcsi_batch *b, bcs_write *write) {
@@ -366,9 +377,20 @@ static int apply_heal(bcsi_batch *b, bcs_write *write) {
       status = bcsi_blob_quarantine(b->store, damage->digest);
       if (status != BCS_OK) return fail_write(write, status);
       b->totals.quarantine_allocated += (uint64_t)st.st_blocks * 512;
+      int rc = forget_blocks(b, damage->digest); /* they are counted there now */
+      if (rc != 0) return rc;
     }
   }
   return apply_remove(b, write);
+}
+
+/* Whether the limits leave room for others beside what is pinned: an eighth of the bytes, also for pages that pinned
+ * records do not fill, and one entry. What gets smaller always fits. */
+static bool pins_fit(const bcsi_batch *b, const bcs_record *old, const bcs_record *made) {
+  uint64_t before = old->pinned ? bcsi_entry_bytes(old) : 0, after = bcsi_entry_bytes(made);
+  if (b->limits.entries > 0 && !old->pinned && b->totals.pinned_entries + 1 >= b->limits.entries) return false;
+  if (b->limits.bytes == 0 || after <= before) return true;
+  return b->totals.pinned_bytes - before + after <= bcsi_limit_room(b->limits.bytes) / 8 * 7;
 }
 
 static int apply_renew(bcsi_batch *b, bcs_write *write) {
@@ -378,6 +400,10 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   if (rc != 0) return rc;
   if (!found || (write->generation != 0 && old.view.generation != write->generation)) {
     write->result = found ? BCS_STALE_WRITE : BCS_MISS;
+    return 0;
+  }
+  if (!bcsi_record_sealed(&old)) { /* it would get a good seal: it is a miss, and goes when it is read */
+    write->result = BCS_MISS;
     return 0;
   }
   if (!bcsi_record_decode(write->record, write->record_count, &wish))
@@ -403,12 +429,11 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
     head.written_ms = old.view.written_ms;
     head.stale_ms = old.view.stale_ms;
     head.pinned = write->pin;
-    uint64_t limit = b->limits.bytes, pinned = b->totals.pinned_bytes + bcsi_entry_bytes(&head);
-    /* An eighth is left for what is not pinned, and for pages that pinned records do not fill. */
-    if (write->pin && !old.view.pinned && limit > 0 && pinned > bcsi_limit_room(b->store, limit) / 8 * 7) {
-      free(made);
-      return fail_write(write, bcsi_fail(BCS_PINS_TOO_LARGE, 0, "pin", b->store->info.path, NULL));
-    }
+  }
+  head.key_count = old.view.key_count;
+  if (head.pinned && !pins_fit(b, &old.view, &head)) {
+    free(made);
+    return fail_write(write, bcsi_fail(BCS_PINS_TOO_LARGE, 0, "pin", b->store->info.path, NULL));
   }
   bcsi_record_encode_head(made, &head);
   uint8_t *at = made + BCSI_RECORD_HEAD;

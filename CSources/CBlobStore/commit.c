@@ -313,7 +313,7 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   free(b.freed);
   free(b.evicted);
   if (evicted && status == BCS_OK) *evicted += b.evicted_count;
-  *over = status == BCS_OK && b.is_over && (b.evicted_count > 0 || count > 0);
+  *over = status == BCS_OK && b.is_over && (b.evicted_count > 0 || count > 16); /* all of a large batch may be its own */
   return status;
 }
 

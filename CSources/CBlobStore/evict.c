@@ -121,7 +121,9 @@ static bool choose(sample *s, uint64_t *round) {
     uint64_t from = next_random(store) % used;
     for (int i = 0; i < RUN; i++, looks++) look_at(s, (uint32_t)((from + (uint64_t)i) % used));
   }
-  for (; s->seen < FEW && *round < used; ++*round) look_at(s, (uint32_t)(store->hand++ % used));
+  /* A store goes some way only, and leaves the rest of the round to the next one. */
+  uint64_t way = s->batch->is_lenient ? 32768 : used;
+  for (; s->seen < FEW && *round < used && way > 0; ++*round, way--) look_at(s, (uint32_t)(store->hand++ % used));
   return s->seen > 0;
 }
 
@@ -139,6 +141,7 @@ static int evict_one(bcsi_batch *b, const candidate *c, bool *evicted) {
   if (!bcsi_record_decode(value.mv_data, value.mv_size, &record) || record.view.slot != c->record.slot ||
       record.view.pinned)
     return 0;
+  memcpy(record.view.key_hash, c->record.key_hash, BCS_HASH_SIZE);
   uint64_t base = record.view.generation, now = bcsi_slots_generation(store, record.view.slot);
   if (now > base) base = now;
   rc = bcsi_delete_entry(b, c->record.key_hash, &record);

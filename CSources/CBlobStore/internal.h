@@ -95,6 +95,7 @@ bool bcsi_record_sealed(const bcsi_record *record);
 void bcsi_record_limit_age(bcs_record *record, int64_t age_ms);
 bcs_status bcsi_record_set_pinned(uint8_t *record, size_t count, bool pinned);
 /* bcs_is_expired, of the four values that it looks at. */
+bool bcsi_is_older(int64_t written_ms, int64_t age_ms, int64_t now_ms);
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
 void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation);
 
@@ -150,8 +151,7 @@ void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses, u
 void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits);
 uint64_t bcsi_slots_staged(bcs_store *store, int64_t change); /* and how many are staged now */
 uint64_t bcsi_slots_staging(bcs_store *store);
-void bcsi_slots_forget_staging(bcs_store *store); /* nobody else is there, and nothing is staged */
-uint64_t bcsi_slots_file_size(bcs_store *store);
+void bcsi_slots_set_staging(bcs_store *store, uint64_t bytes);
 void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live);
 uint64_t bcsi_slots_live(bcs_store *store);
 int64_t bcsi_slots_now(bcs_store *store, int64_t now_ms); /* 0: only asks */
@@ -213,7 +213,7 @@ bcs_status bcsi_pages_check(const char *data_file, bcsi_pages depth, MDB_txn *tx
 /* ---- limits.c */
 bcs_limits bcsi_limits(bcs_store *store); /* from the table's head */
 int64_t bcsi_limit_age_ms(bcs_store *store);
-uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes); /* of a limit, for entries */
+uint64_t bcsi_limit_room(uint64_t bytes); /* of a limit, for entries */
 bcs_limits bcsi_limits_default(void);
 uint64_t bcsi_disk_free(bcs_store *store);
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
@@ -283,6 +283,7 @@ void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
 void bcsi_intent_remove(bcs_store *store);  /* a clean end */
 bcs_status bcsi_staging_sweep(bcs_store *store);
+bcs_status bcsi_staging_recount(bcs_store *store);
 bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count);
 
 /* ---- write.c */

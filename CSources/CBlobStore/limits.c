@@ -121,13 +121,13 @@ uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn) {
   return pages * page_size;
 }
 
+/* Not the slot table: it does not shrink, so what it once had to hold would weigh on every limit that comes later. */
 uint64_t bcsi_used_bytes(bcs_store *store, const bcsi_totals *totals, uint64_t index_live) {
-  return totals->blob_allocated + totals->quarantine_allocated + index_live + bcsi_slots_staging(store) +
-         bcsi_slots_file_size(store);
+  return totals->blob_allocated + totals->quarantine_allocated + index_live + bcsi_slots_staging(store);
 }
 
-/* The table and the index's first pages are there whatever is stored. */
-uint64_t bcsi_limit_room(bcs_store *store, uint64_t bytes) {
-  uint64_t fixed = bcsi_slots_file_size(store) + 128 * 1024;
-  return bytes > fixed ? bytes - fixed : 0;
+/* The index's first pages are there whatever is stored. */
+uint64_t bcsi_limit_room(uint64_t bytes) {
+  enum { FIXED = 128 * 1024 };
+  return bytes > FIXED ? bytes - FIXED : 0;
 }

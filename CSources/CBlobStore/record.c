@@ -163,8 +163,14 @@ bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t a
   return true;
 }
 
+/* Beyond a limit in age; a clock that was set back makes nothing live longer. */
+bool bcsi_is_older(int64_t written_ms, int64_t age_ms, int64_t now_ms) {
+  return age_ms > 0 && (now_ms >= add_capped(written_ms, age_ms) || clock_went_back(written_ms, now_ms, age_ms));
+}
+
 bool bcs_is_expired(const bcs_record *record, int64_t now_ms) {
-  if (record->oldest_ms > 0 && now_ms >= record->oldest_ms) return true;
+  if (record->oldest_ms > 0 && bcsi_is_older(record->written_ms, record->oldest_ms - record->written_ms, now_ms))
+    return true;
   return bcsi_is_expired(&record->lifetime, record->written_ms, record->access_ms, now_ms);
 }
 

@@ -403,7 +403,7 @@ bool bcsi_slots_recall(bcs_store *store, const bcs_memory_item *item, int64_t no
   *hits = ours ? access_hits(word) : 0;
   if (bcsi_is_expired(&item->lifetime, item->written_ms, *access, now_ms)) return false;
   int64_t oldest = (int64_t)load(&head_of(store)->limit_age);
-  if (oldest > 0 && now_ms - item->written_ms >= oldest) return false;
+  if (bcsi_is_older(item->written_ms, oldest, now_ms)) return false;
   touch_line(line, item->generation, now_ms);
   return true;
 }
@@ -514,13 +514,8 @@ uint64_t bcsi_slots_staged(bcs_store *store, int64_t change) {
 }
 
 uint64_t bcsi_slots_staging(bcs_store *store) { return store->slots.map ? load(&head_of(store)->staging) : 0; }
-void bcsi_slots_forget_staging(bcs_store *store) {
-  if (store->slots.map && !store->slots.read_only) put(&head_of(store)->staging, 0);
-}
-
-uint64_t bcsi_slots_file_size(bcs_store *store) {
-  if (!store->slots.map) return 0;
-  return GHOSTS_AT + load(&head_of(store)->ghosts) + file_size(load(&head_of(store)->allocated)) - LINES_AT;
+void bcsi_slots_set_staging(bcs_store *store, uint64_t bytes) {
+  if (store->slots.map && !store->slots.read_only) put(&head_of(store)->staging, bytes);
 }
 
 void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live) { put(&head_of(store)->index_live, index_live); }

@@ -76,7 +76,7 @@ done:
 
 static bcs_status check_size(bcs_stage *stage, uint64_t size) {
   uint64_t limit = bcsi_limits(stage->store).bytes;
-  if (limit == 0 || size <= bcsi_limit_room(stage->store, limit)) return BCS_OK;
+  if (limit == 0 || size <= bcsi_limit_room(limit)) return BCS_OK;
   char cause[160];
   snprintf(cause, sizeof cause, "the body has %" PRIu64 " bytes or more, the limit is %" PRIu64, size, limit);
   return bcsi_fail(BCS_TOO_LARGE, 0, "stage", stage->store->info.path, cause);
@@ -349,7 +349,7 @@ static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) 
 
 typedef bcs_status (*visit)(bcs_store *store, const char *name, void *context);
 
-static bcs_status each_dead(bcs_store *store, visit found, void *context) {
+static bcs_status each_file(bcs_store *store, bool only_dead, visit found, void *context) {
   int fd = openat(store->staging_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail(store, errno, "list", "");
   DIR *folder = fdopendir(fd);
@@ -361,12 +361,16 @@ static bcs_status each_dead(bcs_store *store, visit found, void *context) {
   bcs_status status = BCS_OK;
   struct dirent *item;
   while (status == BCS_OK && (errno = 0, item = readdir(folder)) != NULL) {
-    if (item->d_name[0] == '.' || bcsi_owner_alive(item->d_name, store->boot_id)) continue;
+    if (item->d_name[0] == '.' || (only_dead && bcsi_owner_alive(item->d_name, store->boot_id))) continue;
     status = found(store, item->d_name, context);
   }
   if (status == BCS_OK && errno != 0) status = fail(store, errno, "list", "");
   closedir(folder);
   return status;
+}
+
+static bcs_status each_dead(bcs_store *store, visit found, void *context) {
+  return each_file(store, true, found, context);
 }
 
 typedef struct sweep {
@@ -410,6 +414,22 @@ static bcs_status count_dead(bcs_store *store, const char *name, void *context) 
   (void)store, (void)name;
   ++*(uint64_t *)context;
   return BCS_OK;
+}
+
+static bcs_status add_up(bcs_store *store, const char *name, void *context) {
+  struct stat st;
+  if (fstatat(store->staging_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    *(uint64_t *)context += ((uint64_t)st.st_size + 4095) / 4096 * 4096;
+  return BCS_OK;
+}
+
+/* What a process had counted when it was killed, and what it had not written or had published by then, is told by no
+ * file. So the sum is taken anew from the files that are there; what is written at this moment is a piece or two. */
+bcs_status bcsi_staging_recount(bcs_store *store) {
+  uint64_t sum = 0;
+  bcs_status status = each_file(store, false, add_up, &sum);
+  if (status == BCS_OK) bcsi_slots_set_staging(store, sum);
+  return status;
 }
 
 bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count) {

@@ -47,7 +47,10 @@ bcs_status bcs_sweep_expired(bcs_store *store, uint32_t *line, int64_t now_ms, u
   uint32_t end = (uint32_t)(totals.slots_used < BCSI_MAX_LINES ? totals.slots_used : BCSI_MAX_LINES);
   for (int looked = 0; status == BCS_OK && *line < end && looked < LINES && count < REMOVALS; ++*line, looked++) {
     bcs_record record;
-    if (!bcsi_slots_has(store, *line)) break;
+    if (!bcsi_slots_has(store, *line)) {
+      *line = end; /* a head that says more than there is */
+      break;
+    }
     if (!bcsi_slots_record(store, *line, &record) || !is_gone(&record, now_ms)) continue;
     status = bcs_write_remove_if(store, record.key_hash, record.generation, &writes[count]);
     if (status == BCS_OK) {
@@ -139,6 +142,7 @@ bcs_status bcs_sweep_staging(bcs_store *store, uint64_t *removed) {
   status = bcsi_staging_dead(store, &before);
   if (status == BCS_OK && before > 0) status = bcsi_staging_sweep(store);
   if (status == BCS_OK) *removed += before;
+  if (status == BCS_OK) status = bcsi_staging_recount(store);
   bcsi_call_leave(store);
   return status;
 }
@@ -162,9 +166,11 @@ static bool is_quarantined(const char *name) {
 }
 
 bcs_status bcs_sweep_quarantine(bcs_store *store, uint64_t bytes, uint64_t *removed) {
-  enum { MOST = 4096 };
+  enum { MOST = 65536 };
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
+  uint64_t limit = bcsi_limits(store).bytes; /* it is to hold entries, not damage */
+  if (limit > 0 && bytes > limit / 16) bytes = limit / 16;
   kept *files = malloc(MOST * sizeof *files);
   int fd = files ? openat(store->quarantine_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;

@@ -152,7 +152,7 @@ bcs_status bcs_flush(bcs_store *store);
 
 /* What the directory may hold, for all processes; 0: no limit of that kind. Kept by every commit, to within one batch:
  * entries that are worth least make room (see evict.c). Bytes are those allocated on the disk: blob files by blocks, the
- * index by the pages in use, staging, quarantine and the slot table. */
+ * index by the pages in use, staging and quarantine. */
 typedef struct bcs_limits {
   uint64_t bytes;
   uint64_t entries;

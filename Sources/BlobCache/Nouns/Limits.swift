@@ -7,8 +7,8 @@ extension BlobCache {
   /// are worth least make room. Expired ones go first, pinned ones never. Limits below what is there
   /// already are met at once, in the background.
   public struct Limits: Hashable, Sendable {
-    /// Bytes on the disk: blob files by their blocks, the index by its pages in use, staged bodies,
-    /// quarantine and the slot table. At least 1 MiB. Free pages inside the index's file, which are
+    /// Bytes on the disk: blob files by their blocks, the index by its pages in use, staged bodies and
+    /// quarantine; not the slot table, some 64 bytes an entry. At least 1 MiB. Free pages inside the index's file, which are
     /// reused before it grows, are not counted.
     public var bytes: Int?
     /// Entries, expired ones included.

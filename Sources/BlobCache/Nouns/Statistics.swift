@@ -17,8 +17,8 @@ extension BlobCache {
     public var pinnedEntries = 0
     /// What they take of the limit, in bytes.
     public var pinnedBytes = 0
-    /// Bytes that count towards the limit: blob files, index pages in use, staging, quarantine and
-    /// the slot table, as far as was told at the last commit.
+    /// Bytes that count towards the limit: blob files, index pages in use, staging, quarantine, as far as
+    /// was told at the last commit.
     public var usedBytes = 0
     /// Entries that made room for others, by all processes since the slot table was made.
     public var evictions = 0

@@ -400,6 +400,35 @@ struct LimitsHoldTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func pinsLeaveRoomWhateverTheLimitCounts() async throws {
+    let cache = try open(.entries(10))
+    try await fill(cache, 0..<9, size: 10)
+    for i in 0..<9 { try await cache.pin("key-\(i)") }
+    try await fill(cache, 9..<20, size: 10)
+    #expect(cache.statistics.entries == 10)
+    #expect(try await errorOf { try await cache.pin("key-19") }.code == .pinsTooLarge)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  @Test func aTableThatWasLargeDoesNotWeighOnASmallLimit() async throws {
+    let cache = try open(.unlimited)
+    try await cache.storeAll((0..<30_000).map { .init(key: "small-\($0)", bytes: [1]) })
+    try await cache.trim(to: .bytes(2 << 20), recording: true)
+    #expect(cache.statistics.entries > 1_000)
+    try await fill(cache, 0..<1, size: 1_000)
+    #expect(try cache.contains("key-0"))
+    try await cache.close()
+  }
+
+  @Test func aClockThatIsSetBackMakesNothingLiveLongerThanTheAgeLimit() async throws {
+    let cache = try open(.age(.seconds(60)))
+    try await fill(cache, 0..<1, size: 10)
+    clock.advance(by: .seconds(-86_400))
+    #expect(try cache.blob(for: "key-0") == nil)
+    try await cache.close()
+  }
+
   // MARK: Damage
 
   @Test func filesThatAreGoneDoNotStopEvictionAndSizesComeRight() async throws {

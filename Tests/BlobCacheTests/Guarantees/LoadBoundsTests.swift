@@ -101,13 +101,16 @@ import Testing
       $0.clock = .system
       $0.loadTimeLimit = .milliseconds(20)
     }
+    let stubborn = Latch()
     let error = try await errorOf {
       _ = try await cache.fetch("k") { _ in
-        await Latch().waitStubbornly()
+        await stubborn.waitStubbornly()
         return .complete
       }
     }
     #expect(error.code == .loadTimedOut)
+    stubborn.open()
+    await until { cache.store.flights.flightCount == 0 }
   }
 
   // MARK: Waiters

@@ -39,6 +39,34 @@ struct TagsAndSweepsTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func evictionTakesTagsAlong() async throws {
+    let cache = try open()
+    try await cache.trim(to: .entries(50), recording: true)
+    for i in 0..<300 { try await cache.store([1], for: "key-\(i)", tags: ["all", "\(i % 3)"]) }
+    #expect(cache.statistics.evictions == 250)
+    #expect(try await cache.verify(.structure).isSound)
+    #expect(try await cache.removeAll(tagged: "all") == 50)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
+  /// A killed process had counted what it staged; no file tells how much.
+  @Test func aSweepForgetsWhatTheDeadWereStaging() async throws {
+    let cache = try open()
+    for _ in 0..<3 {
+      let dead = try await SecondProcess.over(folder.path)
+      _ = try await dead.call("fault after-commit 1 kill")
+      await #expect(throws: SecondProcess.Failure.self) {
+        try await dead.call("stream big 3000000 1 100000")
+      }
+    }
+    try await cache.removeAll()
+    try await cache.sweep()
+    try await cache.store([1], for: "key")
+    #expect(cache.statistics.usedBytes < 1 << 20)
+    try await cache.close()
+  }
+
   @Test func tagsOfAnyLengthWorkOrAreRefusedUpFront() async throws {
     let cache = try open()
     let long = String(repeating: "t", count: 2_048)
