@@ -372,6 +372,7 @@ bool bcsi_has_tag_hash(const bcs_record *record, const uint8_t hash[BCS_HASH_SIZ
 bool bcsi_has_tag(const bcs_record *record, const void *tag, size_t tag_count);
 int bcsi_tags_note(bcs_store *store, MDB_txn *txn, const uint8_t *tags, size_t count,
                    const uint8_t key_hash[BCS_HASH_SIZE], bool add);
+uint64_t bcsi_tags_count(const bcs_record *record);
 int bcsi_tags_check(bcs_store *store, MDB_txn *txn, const bcs_record *record, bool repair, uint64_t *wrong);
 
 /* ---- evict.c */

@@ -61,6 +61,14 @@ int bcsi_tags_note(bcs_store *store, MDB_txn *txn, const uint8_t *tags, size_t c
   return rc;
 }
 
+uint64_t bcsi_tags_count(const bcs_record *record) {
+  const uint8_t *tag;
+  size_t at = 0, length;
+  uint64_t count = 0;
+  while (next_tag(record->tags, record->tags_count, &at, &tag, &length)) count++;
+  return count;
+}
+
 /* How many of a record's tags have no row; with `repair` they get one. */
 int bcsi_tags_check(bcs_store *store, MDB_txn *txn, const bcs_record *record, bool repair, uint64_t *wrong) {
   MDB_cursor *cursor;

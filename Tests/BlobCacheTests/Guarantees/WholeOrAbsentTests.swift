@@ -67,6 +67,29 @@ struct WholeOrAbsentTests {
 
   // MARK: Damage
 
+  /// A renewal or a pin writes the record anew, and must not give a good seal to a damaged one.
+  @Test func aDamagedRecordIsNotRenewed() async throws {
+    var cache = try open()
+    try await cache.store([1, 2, 3], for: "key", attributes: ["etag": "SECRETMARK"])
+    try await cache.close()
+    let data = folder.path + "/index/data.mdb"
+    let bytes = try #require(FileManager.default.contents(atPath: data))
+    let mark = Data("SECRETMARK".utf8)
+    var start = bytes.startIndex
+    while let found = bytes.range(of: mark, in: start..<bytes.endIndex) {
+      try flipByte(of: data, at: found.lowerBound)
+      start = found.upperBound
+    }
+    cache = try open()
+    #expect(try await cache.renew("key", lifetime: .forever) == false)
+    #expect(try await errorOf { try await cache.pin("key") }.code == .notCached)
+    #expect(try cache.blob(for: "key") == nil)
+    try await cache.store([4], for: "key")
+    #expect(try cache.blob(for: "key")?.holds([4]) == true)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   /// A change in the same tick of the file system's clock as the one before leaves no other time in the inode
   /// (Linux before 6.13: a tick is up to 10 ms).
   @Test func aChangeInTheTickOfTheVerificationIsSeen() async throws {
