@@ -40,7 +40,7 @@ let package = Package(
     .executableTarget(
       name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore"],
       path: "Tests/TestProcess",
-      // Its own `open`, in front of the C library's: see Descriptors.swift.
+      // Its own `open`, in front of the C library's also for Dispatch: see Descriptors.swift.
       linkerSettings: [.unsafeFlags(["-Xlinker", "--export-dynamic-symbol=open"])]),
     .testTarget(
       name: "BlobCacheTests",

@@ -356,13 +356,15 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
       status = commit_locked(store, writes, count, NULL, NULL, &over);
       bcsi_writer_unlock(store);
       enum { ROOM = 8 << 20 }; /* for the index's file, which grows by pages */
+      /* Who only tries must not wait: not for room, and not for other writers in between. The one whose turn it is will. */
+      if (status == BCS_NO_SPACE && try_only) status = bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
       if (status == BCS_NO_SPACE && bcsi_make_space(store, ROOM) && bcsi_writer_lock(store, false) == BCS_OK) {
         status = commit_locked(store, writes, count, NULL, NULL, &over);
         bcsi_writer_unlock(store);
       }
       /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
        * keeps them from it is told to the next one. */
-      for (bool more = status == BCS_OK && over; more;) {
+      for (bool more = status == BCS_OK && over && !try_only; more;) {
         uint64_t evicted = 0;
         if (bcs_trim(store, NULL, 0, &evicted, &more) != BCS_OK) break;
       }

@@ -375,7 +375,8 @@ void bcs_write_record(const bcs_write *write, bcs_record *out);
 
 /* Takes the write lock (fair between processes; kernel releases it when its owner dies), commits all in one
  * transaction, in order. A write that cannot be made does not stop the others; when the transaction itself fails,
- * every write has its status and nothing is visible. Blocks. `try_only`: BCS_BUSY when the lock is not free at once. */
+ * every write has its status and nothing is visible. Blocks. `try_only`: BCS_BUSY when the lock is not free at once, or
+ * room would have to be made first; nothing is committed then, and the same writes may be committed again. */
 bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only);
 /* Unlinks files whose removal was committed, at most `limit`; *more when some are left. Blocks. */
 bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);

@@ -1,4 +1,4 @@
-// The system calls that the library makes from Swift: the only file here that sees libc.
+// The system calls that the library makes from Swift: RuntimeDescriptors aside, the only file here that sees libc.
 #if canImport(FoundationEssentials)
   internal import FoundationEssentials
 #else
