@@ -19,6 +19,18 @@ static bool is_put(const bcs_write *write) {
   return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED;
 }
 
+static bool has_put(bcs_write *const *writes, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (is_put(writes[i])) return true;
+  return false;
+}
+
+static bool has_removal(bcs_write *const *writes, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!is_put(writes[i])) return true;
+  return false;
+}
+
 /* ---- lines before and after */
 
 /* All lines that a removal of everything frees, and that no write names, keep their generation: they are above the used
@@ -261,10 +273,11 @@ static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count)
   return bcsi_slots_now(store, now);
 }
 
-/* *over: it does not keep to its limits yet, and more can be evicted. */
-static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, const bcs_limits *limits,
-                                uint64_t *evicted, bool *over) {
-  enum { EVICTED_MOST = 256 }; /* beside the batch's own number: a bound on how long others wait */
+/* `puts`: or of the writes only those that are none. *over: it does not keep to its limits yet, and more can be evicted. */
+static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, bool puts,
+                                const bcs_limits *limits, uint64_t *evicted, bool *over) {
+  /* Beside the batch's own number, a bound on how long others wait; and on how many pages are wanted of a full disk. */
+  enum { EVICTED_MOST = 256, EVICTED_TIGHT = 16 };
   size_t most = 2 * count + (count > 0 && !limits ? 16 : EVICTED_MOST);
   bcsi_batch b = {.store = store, .evicted_capacity = most};
   b.limits = limits ? *limits : bcsi_limits(store);
@@ -277,7 +290,6 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   bcs_status status = BCS_OK;
   if (!b.published || !b.lines || !b.freed || !b.evicted)
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
-  bool puts = true;
   while (status == BCS_OK) {
     int lmdb;
     status = try_batch(&b, writes, count, puts, &lmdb);
@@ -295,13 +307,13 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
       writes[i]->error = error;
       writes[i]->touched = false;
     }
-    /* On a full disk removals are what helps: they are not to fail with the stores beside them. */
-    bool mixed = false;
-    for (size_t i = 0; i < count; i++)
-      if (!is_put(writes[i])) mixed = true;
-    if (status == BCS_NO_SPACE && puts && mixed) {
+    /* On a full disk removals are what helps: they are not to fail with the stores beside them, and the ballast is theirs. */
+    bool stores = puts && has_put(writes, count);
+    bool again = status == BCS_NO_SPACE && (stores ? has_removal(writes, count) : bcsi_ballast_drop(store));
+    if (again) {
       for (size_t i = 0; i < count; i++) writes[i]->touched = false;
       puts = false;
+      if (b.evicted_capacity > EVICTED_TIGHT) b.evicted_capacity = EVICTED_TIGHT;
       status = BCS_OK;
       continue;
     }
@@ -339,10 +351,60 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
     bcs_limits own = bcsi_limits(store);
     if (limits) own = stricter_of(&own, limits);
     (void)bcsi_slots_now(store, now_ms);
-    status = commit_locked(store, NULL, 0, &own, evicted, more);
+    status = commit_locked(store, NULL, 0, true, &own, evicted, more);
+    bcsi_free_after_commit(store, false);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);
+  return status;
+}
+
+/* With the write lock. The stores among them wait for a reader that stands still, the first ones some seconds; what is
+ * BCS_HELD then fails, and the rest is committed. */
+static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only,
+                                       bool *over) {
+  enum { MOMENTS = 1000, MOMENT_US = 2000 };
+  bcs_status admitted = BCS_OK;
+  if (try_only && bcsi_free_would_wait(store)) return bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
+  if (has_put(writes, count)) admitted = bcsi_free_admits(store);
+  for (int i = 0; admitted == BCS_HELD && !store->free_refuses && i < MOMENTS; i++) {
+    bcsi_writer_unlock(store);
+    usleep(MOMENT_US);
+    admitted = bcsi_writer_lock(store, false);
+    if (admitted != BCS_OK) return admitted;
+    admitted = bcsi_free_admits(store);
+  }
+  store->free_refuses = admitted == BCS_HELD;
+  if (admitted != BCS_HELD) return commit_locked(store, writes, count, true, NULL, NULL, over);
+  for (size_t i = 0; i < count; i++) {
+    if (!is_put(writes[i])) continue;
+    writes[i]->result = BCS_HELD;
+    bcs_last_error(&writes[i]->error);
+  }
+  return commit_locked(store, writes, count, false, NULL, NULL, over);
+}
+
+/* What found no space, again and in small batches, as long as others make room for it. */
+static bcs_status commit_in_made_space(bcs_store *store, bcs_write *const *writes, size_t count, bcs_status status,
+                                       bool *over) {
+  enum { TRIES = 4, AT_ONCE = 16, ROOM = 8 << 20 /* for the index's file, which grows by pages */ };
+  bcs_write *left[AT_ONCE];
+  for (size_t from = 0; from < count;) {
+    size_t n = 0;
+    for (; from < count && n < AT_ONCE; from++)
+      if (writes[from]->result == BCS_NO_SPACE) left[n++] = writes[from];
+    for (int i = 0; i < TRIES && n > 0; i++) {
+      if (!bcsi_make_space(store, left[0]->error.code, ROOM)) return status;
+      bcs_status locked = bcsi_writer_lock(store, false);
+      if (locked != BCS_OK) return status;
+      status = commit_locked(store, left, n, true, NULL, NULL, over);
+      bcsi_writer_unlock(store);
+      size_t still = 0;
+      for (size_t k = 0; k < n; k++)
+        if (left[k]->result == BCS_NO_SPACE) left[still++] = left[k];
+      n = still;
+    }
+  }
   return status;
 }
 
@@ -352,16 +414,16 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
     status = bcsi_check_place(store);
     if (status == BCS_OK) status = bcsi_writer_lock(store, try_only);
     if (status == BCS_OK) {
-      bool over;
-      status = commit_locked(store, writes, count, NULL, NULL, &over);
+      bool over = false;
+      status = commit_when_admitted(store, writes, count, try_only, &over);
+      bcsi_ballast_after_commit(store);
+      bcsi_free_after_commit(store, try_only);
       bcsi_writer_unlock(store);
-      enum { ROOM = 8 << 20 }; /* for the index's file, which grows by pages */
+      size_t full = 0;
+      for (size_t i = 0; i < count; i++) full += writes[i]->result == BCS_NO_SPACE;
       /* Who only tries must not wait: not for room, and not for other writers in between. The one whose turn it is will. */
-      if (status == BCS_NO_SPACE && try_only) status = bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
-      if (status == BCS_NO_SPACE && bcsi_make_space(store, ROOM) && bcsi_writer_lock(store, false) == BCS_OK) {
-        status = commit_locked(store, writes, count, NULL, NULL, &over);
-        bcsi_writer_unlock(store);
-      }
+      if (full == count && count > 0 && try_only) status = bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
+      else if (full > 0 && !try_only) status = commit_in_made_space(store, writes, count, status, &over);
       /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
        * keeps them from it is told to the next one. */
       for (bool more = status == BCS_OK && over && !try_only; more;) {

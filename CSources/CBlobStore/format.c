@@ -334,6 +334,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(kept, sizeof kept, "index.%lld%09ld", (long long)now.tv_sec, now.tv_nsec);
   drop_older_indexes(store);
+  bcsi_ballast_forget(store);
   bcsi_join(store->info.path, "index", shown, sizeof shown);
   if (renameat(store->root_fd, "index", store->quarantine_fd, kept) != 0 && errno != ENOENT)
     return bcsi_fail_errno(errno, "set aside", shown);
@@ -457,6 +458,7 @@ bcs_status bcsi_layout_create(bcs_store *store) {
   if (status == BCS_OK && !has_format) status = write_format(store);
   if (status == BCS_OK) status = bcsi_staging_sweep(store);
   if (status == BCS_OK && alone) bcsi_slots_set_staging(store, 0);
+  if (status == BCS_OK) bcsi_ballast_take(store);
   if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
   bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);
   return status;

@@ -455,8 +455,18 @@ bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
   return status;
 }
 
+/* To LMDB a write that wrote less is an I/O error. The kernel says why when it is asked for the next blocks. */
+static int why_short(bcs_store *store) {
+  int fd;
+  struct stat st;
+  if (mdb_env_get_fd(store->index.env, &fd) != 0 || fstat(fd, &st) != 0) return EIO;
+  int code = posix_fallocate(fd, st.st_size, 65536);
+  return code == ENOSPC || code == EDQUOT || code == EFBIG ? code : EIO;
+}
+
 int bcsi_write_commit(bcs_store *store, MDB_txn *txn) {
   int rc = mdb_txn_commit(txn);
+  if (rc == EIO) rc = why_short(store);
   pthread_mutex_unlock(&store->index.transaction);
   return rc;
 }

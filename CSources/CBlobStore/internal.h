@@ -277,7 +277,7 @@ struct bcs_stage {
 };
 void bcsi_stage_published(bcs_stage *stage);
 /* For a write that found no space: evicts until so many bytes more are free, if the disk is bounded. False: no use. */
-bool bcsi_make_space(bcs_store *store, uint64_t bytes);
+bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes);
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
@@ -384,6 +384,20 @@ bool bcsi_wants_trash_gone(const bcsi_batch *b); /* now, and not when the store 
 int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_t limit, size_t *done, bool *more,
                       bcs_status *status);
 
+/* ---- freelist.c: the index's free pages; all under the write lock and outside of transactions */
+uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live); /* bytes of them that stay */
+bool bcsi_free_would_wait(bcs_store *store); /* a commit that has time is to be made next */
+void bcsi_free_after_commit(bcs_store *store, bool quick);
+bcs_status bcsi_free_sweep(bcs_store *store, bool *more);
+bcs_status bcsi_free_admits(bcs_store *store); /* BCS_HELD: no store, while a reader keeps so many */
+
+/* ---- ballast.c */
+void bcsi_ballast_take(bcs_store *store);
+void bcsi_ballast_after_commit(bcs_store *store);
+void bcsi_ballast_put_back(bcs_store *store);
+bool bcsi_ballast_drop(bcs_store *store); /* some blocks of a full disk, for what gives back more */
+void bcsi_ballast_forget(bcs_store *store); /* before its folder is set aside */
+
 /* ---- commit.c */
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn);
 
@@ -409,7 +423,14 @@ struct bcs_store {
   pthread_mutex_t writer;   /* in front of the lock of the processes */
   int intent_fd;
   uint64_t intent_sequence;
-  uint64_t random, hand;    /* of the sampling; under the write lock */
+  /* Under the write lock: */
+  uint64_t random, hand;    /* of the sampling */
+  uint64_t free_hand;       /* of the free list: the record that was looked at last */
+  long free_held_by;        /* the process that keeps too many free pages from being used; 0: none */
+  bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
+  int free_wait;            /* commits until the free list is looked at again */
+  bool free_no_holes;       /* the file system has none */
+  int ballast_wait;         /* commits until ballast is taken again; 0: there is some */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */

@@ -22,7 +22,8 @@ bcs_status bcs_list(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], const void 
   status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
   MDB_cursor *rows;
-  int rc = mdb_cursor_open(reader->txn, store->index.entries, &rows);
+  int rc = bcsi_fault("list");
+  if (rc == 0) rc = mdb_cursor_open(reader->txn, store->index.entries, &rows);
   if (rc != 0) {
     bcsi_reader_leave(reader);
     return bcsi_fail_lmdb(rc, "list", store->index.path);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* Numbers are of the process, not of the store: a store that is opened again meets no name of its former life. */
@@ -85,23 +86,35 @@ static bcs_status check_size(bcs_stage *stage, uint64_t size) {
 bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) { return check_size(stage, size); }
 
 /* Evicts to the limits and unlinks, in steps that let other writers in between. */
-static bcs_status make_room(bcs_store *store, const bcs_limits *limits) {
+static bcs_status make_room(bcs_store *store, const bcs_limits *limits, uint64_t *evicted) {
   enum { STEPS = 64 };
-  uint64_t evicted = 0;
   bool more = true;
   bcs_status status = BCS_OK;
-  for (int i = 0; i < STEPS && more && status == BCS_OK; i++) status = bcs_trim(store, limits, 0, &evicted, &more);
+  for (int i = 0; i < STEPS && more && status == BCS_OK; i++) status = bcs_trim(store, limits, 0, evicted, &more);
   for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
   return status;
 }
 
-bool bcsi_make_space(bcs_store *store, uint64_t bytes) {
-  uint64_t before = bcsi_disk_free(store);
+/* Whether entries are what is in the way: of a step that failed with `code` for want of so many bytes. */
+static bool would_help(bcs_store *store, int code, uint64_t bytes) {
+  enum { NEARLY_FULL = 16 << 20 };
+  struct statvfs fs;
+  if (bcsi_limits(store).minimum_free == 0) return false; /* the disk may be filled: then what does not fit is not stored */
+  if (code == EDQUOT) return true;
+  if (code != ENOSPC || fstatvfs(store->root_fd, &fs) != 0) return false; /* EFBIG: a limit of the process */
+  return (uint64_t)fs.f_bavail * fs.f_frsize < bytes + NEARLY_FULL || (fs.f_files > 0 && fs.f_favail == 0);
+}
+
+/* What goes counts as free as soon as it waits in the trash, so no more goes than is asked for, also where no space
+ * comes of it. Ballast that it took is put back before others have the room. */
+bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes) {
+  if (!would_help(store, code, bytes)) return false;
+  uint64_t before = bcsi_disk_free(store), evicted = 0;
   bcs_limits limits = bcsi_limits(store);
-  if (limits.minimum_free == 0) return false; /* the disk may be filled: then what does not fit is not stored */
-  if (before > bytes + (16 << 20)) return false; /* a quota, or no inodes: entries are not what is in the way */
   limits.minimum_free = before + bytes;
-  return make_room(store, &limits) == BCS_OK && bcsi_disk_free(store) > before;
+  bcs_status status = make_room(store, &limits, &evicted);
+  bcsi_ballast_put_back(store);
+  return status == BCS_OK && (evicted > 0 || bcsi_disk_free(store) > before);
 }
 
 /* What is staged counts towards the limit as it grows; entries make room for it. */
@@ -117,7 +130,8 @@ static bcs_status count_staged(bcs_stage *stage, size_t count) {
   bcsi_slots_totals(store, &totals);
   bool over = limit > 0 && bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated > limit;
   if (!over && !bcsi_disk_lacks(store, bcsi_limits(store).minimum_free, 0)) return BCS_OK;
-  return make_room(store, NULL);
+  uint64_t evicted = 0;
+  return make_room(store, NULL, &evicted);
 }
 
 /* Its bytes are counted as a blob file from now on, or are gone. */
@@ -139,7 +153,7 @@ bcs_status bcs_stage_append(bcs_stage *stage, const void *bytes, size_t count) {
     ssize_t n = write(stage->fd, at, left);
     if (n < 0) {
       int failed = errno;
-      if (failed == EINTR || (failed == ENOSPC && bcsi_make_space(stage->store, left))) continue;
+      if (failed == EINTR || bcsi_make_space(stage->store, failed, left)) continue;
       status = fail(stage->store, failed, "write", stage->name);
       break;
     }

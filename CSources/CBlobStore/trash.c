@@ -73,11 +73,14 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
   if (status != BCS_OK) return status;
   status = bcsi_writer_lock(store, false);
   if (status == BCS_OK) {
-    bool full;
-    do { /* deletions need pages, too */
+    for (bool again = true; again;) { /* deletions need pages, too */
+      bool full;
       status = sweep_locked(store, limit, more, &full);
       if (full) status = bcsi_index_grow(store);
-    } while (full && status == BCS_OK);
+      again = full ? status == BCS_OK : status == BCS_NO_SPACE && bcsi_ballast_drop(store);
+    }
+    bcsi_ballast_after_commit(store);
+    if (status == BCS_OK && !*more) status = bcsi_free_sweep(store, more);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);

@@ -31,6 +31,8 @@ struct Commands {
     case "clear": try await opened().removeAll()
     case "flush": try await opened().flush()
     case "verify": return try await verify(words)
+    case "list":
+      return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)

@@ -51,6 +51,7 @@
   X(BCS_IN_USE, "a live process uses the directory, and this read-only open cannot register beside it")          \
   X(BCS_READ_ONLY, "the store was opened for reading only")                                                      \
   X(BCS_READ_ONLY_FS, "the file system is read-only")                                                            \
+  X(BCS_HELD, "a process that stands still in a lookup keeps free pages of the index from being used")              \
   X(BCS_NO_SPACE, "no space is left")                                                                            \
   X(BCS_NO_DESCRIPTORS, "no file descriptor is left")                                                            \
   X(BCS_NO_MEMORY, "no memory is left")                                                                          \

@@ -126,6 +126,12 @@ extension BlobCache.Error {
           + " or give write access to the lock files."
       )
     case BCS_BUSY: (.busy, "Another process holds the lock; try again later.")
+    case BCS_HELD:
+      (
+        .busy,
+        "A process stands still in a lookup, and the index would outgrow its bound beside it; nothing"
+          + " was stored. Continue or end the process that the cause names."
+      )
     case BCS_READ_ONLY:
       (.readOnly, "The cache was opened for reading only; open it for writing to change it.")
     case BCS_READ_ONLY_FS:
