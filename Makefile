@@ -82,6 +82,11 @@ coherence-long: bootstrap ## the memory tiers of three processes against a milli
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_COHERENCE=1000000 scripts/swift-test 3600 .build/logs/coherence.log --skip-build --filter MemoryAgrees
 
+.PHONY: accounting-long
+accounting-long: bootstrap ## a million operations of three processes at a limit: du and the statistics agree
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_OPERATIONS=1000000 scripts/swift-test 7200 .build/logs/accounting.log --skip-build --filter Accounting
+
 .PHONY: asan
 asan: bootstrap ## the tests under AddressSanitizer, leaks included
 	SWIFT_BACKTRACE=enable=no scripts/swift-test 1500 .build/logs/asan.log --sanitize=address \

@@ -33,6 +33,7 @@ struct Commands {
     case "verify": return try await verify(words)
     case "list":
       return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
+    case "mixed": return try await mixed(words)
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)

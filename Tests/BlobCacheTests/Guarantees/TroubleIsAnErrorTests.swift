@@ -16,7 +16,8 @@ struct TroubleIsAnErrorTests {
   func fullDiskStillHitsAndFetchHandsOver() async throws {
     let disk = try SmallFileSystem(mebibytes: 24)
     var configuration = BlobCache.Configuration()
-    configuration.limits = .unlimited  // by default entries would go, so that some of the disk stays free
+    // By default entries would go, so that some of the disk stays free.
+    configuration.limits = .unlimited
     let cache = try BlobCache(directory: "\(disk.path)/cache", configuration: configuration)
     let large = seededBytes(count: 200_000, seed: 1)
     let small = seededBytes(count: 2000, seed: 2)
