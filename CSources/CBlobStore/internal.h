@@ -410,6 +410,7 @@ struct bcs_store {
   int intent_fd;
   uint64_t intent_sequence;
   uint64_t random, hand;    /* of the sampling; under the write lock */
+  uint8_t trash_from[BCS_DIGEST_SIZE]; /* where the next look at the trash begins; under the write lock */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */
