@@ -8,21 +8,12 @@ import Testing
 /// A lifetime that is over already, or a span below zero, is a mistake of who gives it: an error that names it, and
 /// nothing is lost. By a clock that stands still.
 @Suite("A lifetime that is over is an error") struct OverAlreadyTests {
-  private static let start = Date(timeIntervalSince1970: 1_900_000_000)
+  private static let start = BlobCache.ManualClock().now
 
-  private let directory = TemporaryDirectory()
-  private let clock = BlobCache.ManualClock(now: start)
+  private let still = StillCache()
+  private var directory: TemporaryDirectory { still.directory }
+  private var clock: BlobCache.ManualClock { still.clock }
   private let old = Array("old".utf8)
-
-  private func open(
-    _ change: (inout BlobCache.Configuration) -> Void = { _ in }
-  ) throws -> BlobCache {
-    var configuration = BlobCache.Configuration()
-    configuration.clock = clock.clock
-    configuration.sweepInterval = nil
-    change(&configuration)
-    return try BlobCache(directory: directory.path("cache"), configuration: configuration)
-  }
 
   /// Every call that takes a lifetime and a stale window.
   enum Call: CaseIterable, Sendable {
@@ -98,7 +89,7 @@ import Testing
   @Test(arguments: Call.allCases) func aLifetimeThatIsOverIsRefusedAndNothingIsLost(
     call: Call
   ) async throws {
-    let cache = try open()
+    let cache = try still.open()
     let before = try await cache.store(
       old, for: "k", lifetime: .expires(after: .seconds(60)), tags: ["t"])
     for lifetime in Self.over + Self.endless {
@@ -114,7 +105,7 @@ import Testing
   @Test(arguments: Call.allCases) func aStaleWindowBelowZeroIsRefusedAndNothingIsLost(
     call: Call
   ) async throws {
-    let cache = try open()
+    let cache = try still.open()
     let before = try await cache.store(
       old, for: "k", lifetime: .expires(after: .seconds(60)), tags: ["t"])
     for window: Duration in [.seconds(-1), .nanoseconds(-1), .seconds(Int64.min)] {
@@ -137,7 +128,7 @@ import Testing
   }
 
   @Test func whatEndsAMillisecondFromNowIsNotOver() async throws {
-    let cache = try open()
+    let cache = try still.open()
     for lifetime: BlobCache.Lifetime in [
       .expires(after: .milliseconds(1)), .sliding(.milliseconds(1)),
       .sliding(.seconds(Int64.max), atMost: .milliseconds(1)),
@@ -152,7 +143,7 @@ import Testing
   }
 
   @Test func aMomentThatComesWhileTheBytesAreWrittenIsRefused() async throws {
-    let cache = try open()
+    let cache = try still.open()
     let before = try await cache.store(old, for: "k", tags: ["t"])
     let moment = clock.now.addingTimeInterval(5)
     for size in [3, 1_000_000] {
@@ -171,7 +162,7 @@ import Testing
 
   /// Its word is the origin's: the bytes are given, and stored as what has expired.
   @Test(arguments: over) func aLoaderMayBringWhatIsOver(lifetime: BlobCache.Lifetime) async throws {
-    let cache = try open()
+    let cache = try still.open()
     let loads = Counter()
     for _ in 0..<2 {
       let blob = try await cache.fetch("k") { load in
@@ -193,14 +184,14 @@ import Testing
   @Test(arguments: endless) func whatALoaderCallsEndlessNeverExpires(
     lifetime: BlobCache.Lifetime
   ) async throws {
-    let cache = try open()
+    let cache = try still.open()
     _ = try await cache.fetch("k") { _ in .complete(lifetime: lifetime) }
     #expect(try #require(try cache.entry(for: "k")).expiresAt == nil)
     try await cache.close()
   }
 
   @Test func aPolicysSpanBelowZeroIsRefused() async throws {
-    let cache = try open()
+    let cache = try still.open()
     try await cache.store(old, for: "hit")
     let policies: [(BlobCache.FetchPolicy, String)] = [
       (.staleWhileRevalidate(for: .seconds(-1)), "staleWhileRevalidate"),
@@ -236,14 +227,16 @@ import Testing
       lifetime: BlobCache.Lifetime
     ) async throws
   {
-    let error = try await errorOf { _ = try open { $0.defaultLifetime = lifetime } }
+    let error = try await errorOf { _ = try still.open { $0.defaultLifetime = lifetime } }
     #expect(error.code == .invalidArgument)
     #expect(error.message.contains("defaultLifetime") && error.message.contains("\(lifetime)"))
     #expect(!FileManager.default.fileExists(atPath: directory.path("cache")))
   }
 
   @Test func aDefaultMomentThatHasComeIsRefusedByWhatWouldUseIt() async throws {
-    let cache = try open { $0.defaultLifetime = .expires(at: clock.now.addingTimeInterval(10)) }
+    let cache = try still.open {
+      $0.defaultLifetime = .expires(at: clock.now.addingTimeInterval(10))
+    }
     try await cache.store(old, for: "k")
     try await cache.renew("k", lifetime: .forever)
     clock.advance(by: .seconds(10))
