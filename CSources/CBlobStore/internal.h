@@ -99,7 +99,7 @@ bool bcsi_is_older(int64_t written_ms, int64_t age_ms, int64_t now_ms);
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
 void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation);
 
-/* ---- slots.c */
+/* ---- slots.c, head.c */
 typedef struct bcsi_slots bcsi_slots;
 typedef struct bcsi_totals {
   uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated;
