@@ -150,14 +150,15 @@ static void leave_out_of_core_files(bcs_store *store) {
 /* Beside others that may write: along the paths of a snapshot. */
 static bcs_status check_snapshot(bcs_store *store, const char *data_file, bcs_page_damage *damage) {
   bcs_status status = BCS_BUSY;
-  for (int i = 0; status == BCS_BUSY && i < 100; i++) { /* busy: another process changes the mapping's size */
+  for (int i = 0; status == BCS_BUSY && i < 100; i++) { /* busy: others change the mapping's size, or commit all the time */
     MDB_txn *txn;
     int rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn);
     if (rc != 0) return fail(store, rc, "begin");
     status = bcsi_pages_check(data_file, BCSI_PAGES_PATHS, txn, NULL, NULL, damage);
     mdb_txn_abort(txn);
   }
-  return status;
+  if (status != BCS_BUSY) return status;
+  return bcsi_fail(BCS_BUSY, 0, "check index", data_file, "others write to it without a pause");
 }
 
 static int open_environment(bcs_store *store) {

@@ -99,7 +99,7 @@ bool bcsi_is_older(int64_t written_ms, int64_t age_ms, int64_t now_ms);
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms);
 void bcsi_record_place(uint8_t *record, uint32_t slot, uint64_t generation);
 
-/* ---- slots.c */
+/* ---- slots.c, head.c */
 typedef struct bcsi_slots bcsi_slots;
 typedef struct bcsi_totals {
   uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated;
@@ -426,6 +426,7 @@ struct bcs_store {
   /* Under the write lock: */
   uint64_t random, hand;    /* of the sampling */
   uint64_t free_hand;       /* of the free list: the record that was looked at last */
+  uint8_t trash_from[BCS_DIGEST_SIZE]; /* where the next look at the trash begins */
   long free_held_by;        /* the process that keeps too many free pages from being used; 0: none */
   bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
   int free_wait;            /* commits until the free list is looked at again */

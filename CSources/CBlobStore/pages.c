@@ -20,8 +20,10 @@
  * The tree of free pages has the transaction that freed them as key and a list as data: count, then numbers, descending.
  *
  * A snapshot is read beside writers of any process: while a read transaction of it lasts, its pages are not written
- * again. Only its meta page is, by the second commit after it; so the meta page is taken as whole when the other one,
- * read after it, is not yet newer. Pages that were given out and back in one transaction are never written: the file may
+ * again. Only its meta page is, by the second commit after it, which begins only when readers are told of the first. So
+ * the meta page is taken as whole when the other one, read after it, is not yet newer, or when a reader that begins after
+ * both were read is still given the same snapshot: the writer may stand between writing the other one and telling of it.
+ * Pages that were given out and back in one transaction are never written: the file may
  * end before its last page, if all that is missing is free. */
 #include "internal.h"
 
@@ -472,8 +474,11 @@ static bcs_status meta_of(walk *w, MDB_txn *txn) {
     if (w->meta.transaction == id && other.transaction <= id) return BCS_OK;
     mdb_txn_reset(txn);
     if (mdb_txn_renew(txn) != 0) return BCS_BUSY; /* the mapping is to be changed first */
+    if (mdb_txn_id(txn) != id) continue;
+    if (w->meta.transaction == id) return BCS_OK;
+    return bad(w, id & 1, "it has another transaction than the readers see");
   }
-  return bad(w, mdb_txn_id(txn) & 1, "it has another transaction than the readers see");
+  return BCS_BUSY; /* nothing was shown: each time somebody had committed meanwhile */
 }
 
 static bcs_status check_meta(walk *w, uint64_t number) {

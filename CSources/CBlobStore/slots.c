@@ -16,12 +16,12 @@
  *     Line numbers from a record are checked against the allocated count before use.
  *
  * File (little-endian):
- *       0  head, 4,096 bytes: see struct head
+ *       0  head, 4,096 bytes: see struct head in slots.h, and head.c
  *   4,096  the mark: 7,168 line numbers of 4 bytes
  *  32,768  512 stripes of 64 bytes: hits in the index, misses, hits in memory; a reader of a process adds to one
  *  65,536  ghosts of evicted entries: see ghosts.c; blocks are allocated as they grow
  *  33,685,504  lines of 64 bytes: see struct line */
-#include "internal.h"
+#include "slots.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,43 +46,16 @@ struct line {
 _Static_assert(sizeof(struct line) == 64, "a line is a cache line");
 
 enum {
-  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64, GHOSTS_AT = 65536,
-  LINES_AT = GHOSTS_AT + BCSI_GHOSTS_SIZE,
   SLOTS_VERSION = 1, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63, STALE_MAX = (1 << 22) - 1,
 };
 static const int64_t MS_MAX = (INT64_C(1) << HITS_SHIFT) - 1;
 static const char slots_magic[8] = {'B','C','S','L','O','T','S','1'};
 
-struct head {
-  char magic[8];
-  uint32_t version, line_size;
-  uint8_t store_id[16]; /* the same as in the index: a table of another cache is not taken for ours */
-  char boot_id[BCSI_BOOT_ID_SIZE];
-  /* Read by every hit, and so apart from what every commit writes. */
-  _Alignas(64) _Atomic uint64_t allocated;
-  _Atomic uint64_t epoch; /* odd while everything is being removed; for memory tiers, see memory.c */
-  _Atomic uint64_t limit_bytes, limit_entries, limit_age, limit_free; /* see limits.c; 0: none */
-  _Alignas(64) _Atomic uint64_t entries, inline_bytes, blob_files, blob_bytes, blob_allocated, used;
-  _Atomic uint64_t trash_allocated, quarantine_allocated, pinned_entries, pinned_bytes, index_live;
-  _Atomic uint64_t staging; /* bytes being staged, by all processes; the sweep takes off what the dead left */
-  _Atomic uint64_t evictions;
-  _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
-  _Atomic uint64_t keep_until; /* seconds since 1970: see keep_files */
-  _Atomic uint64_t now; /* the newest time that a writer was told */
-  _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
-};
-_Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");
-_Static_assert(MARK_AT + MARK_CAPACITY * 4 <= STRIPES_AT, "the mark ends before the stripes");
-_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= GHOSTS_AT, "the stripes end before the ghosts");
-
-static struct head *head_of(bcs_store *store) { return (struct head *)(void *)store->slots.map; }
 static struct line *line_at(bcs_store *store, uint32_t line) {
   return (struct line *)(void *)(store->slots.map + LINES_AT + (size_t)line * sizeof(struct line));
 }
 static _Atomic uint32_t *mark_of(bcs_store *store) { return (_Atomic uint32_t *)(void *)(store->slots.map + MARK_AT); }
 
-static uint64_t load(_Atomic uint64_t *word) { return atomic_load_explicit(word, memory_order_relaxed); }
-static void put(_Atomic uint64_t *word, uint64_t v) { atomic_store_explicit(word, v, memory_order_relaxed); }
 static uint64_t tag_of(uint64_t generation) { return (generation >> 1) & 0xffff; }
 static uint64_t access_word(uint64_t generation, uint32_t hits, int64_t ms) {
   return tag_of(generation) << TAG_SHIFT | (uint64_t)hits << HITS_SHIFT |
@@ -429,7 +402,7 @@ void bcsi_slots_expect(bcs_store *store, uint32_t line) {
 /* What the table adds to a record: when it was last read, how often, and how old it may become. */
 void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
   if (!store->slots.map) return;
-  bcsi_record_limit_age(record, bcsi_limit_age_ms(store));
+  bcsi_record_limit_age(record, (int64_t)load(&head_of(store)->limit_age));
   if (!bcsi_slots_has(store, record->slot)) return;
   uint64_t word = load(&line_at(store, record->slot)->access);
   if (word >> TAG_SHIFT != tag_of(record->generation)) return;
@@ -449,89 +422,7 @@ bool bcsi_slots_agree(bcs_store *store, const bcs_record *record) {
          load(&line->access) >> TAG_SHIFT == tag_of(record->generation);
 }
 
-/* ---- head */
-
-void bcsi_slots_publish_totals(bcs_store *store, const bcsi_totals *totals) {
-  struct head *head = head_of(store);
-  put(&head->entries, totals->entries);
-  put(&head->inline_bytes, totals->inline_bytes);
-  put(&head->blob_files, totals->blob_files);
-  put(&head->blob_bytes, totals->blob_bytes);
-  put(&head->blob_allocated, totals->blob_allocated);
-  put(&head->used, totals->slots_used);
-  put(&head->trash_allocated, totals->trash_allocated);
-  put(&head->quarantine_allocated, totals->quarantine_allocated);
-  put(&head->pinned_entries, totals->pinned_entries);
-  put(&head->pinned_bytes, totals->pinned_bytes);
-}
-
-void bcsi_slots_totals(bcs_store *store, bcsi_totals *totals) {
-  memset(totals, 0, sizeof *totals);
-  if (!store->slots.map) return;
-  struct head *head = head_of(store);
-  totals->entries = load(&head->entries);
-  totals->inline_bytes = load(&head->inline_bytes);
-  totals->blob_files = load(&head->blob_files);
-  totals->blob_bytes = load(&head->blob_bytes);
-  totals->blob_allocated = load(&head->blob_allocated);
-  totals->slots_used = load(&head->used);
-  totals->trash_allocated = load(&head->trash_allocated);
-  totals->quarantine_allocated = load(&head->quarantine_allocated);
-  totals->pinned_entries = load(&head->pinned_entries);
-  totals->pinned_bytes = load(&head->pinned_bytes);
-}
-
-int64_t bcsi_limit_age_ms(bcs_store *store) { return store->slots.map ? (int64_t)load(&head_of(store)->limit_age) : 0; }
-
-bcs_limits bcsi_limits(bcs_store *store) {
-  bcs_limits limits = {0};
-  if (!store->slots.map) return limits;
-  struct head *head = head_of(store);
-  limits.bytes = load(&head->limit_bytes);
-  limits.entries = load(&head->limit_entries);
-  limits.age_ms = (int64_t)load(&head->limit_age);
-  limits.minimum_free = load(&head->limit_free);
-  return limits;
-}
-
-void bcsi_slots_set_limits(bcs_store *store, const bcs_limits *limits) {
-  if (!store->slots.map || store->slots.read_only) return;
-  struct head *head = head_of(store);
-  put(&head->limit_bytes, limits->bytes);
-  put(&head->limit_entries, limits->entries);
-  put(&head->limit_age, (uint64_t)limits->age_ms);
-  put(&head->limit_free, limits->minimum_free);
-}
-
-/* Bytes that a stage takes or gives back. What a dead process left too much must not make it wrap. */
-uint64_t bcsi_slots_staged(bcs_store *store, int64_t change) {
-  if (!store->slots.map || store->slots.read_only) return 0;
-  _Atomic uint64_t *word = &head_of(store)->staging;
-  uint64_t now = load(word), next;
-  do next = change < 0 && (uint64_t)-change > now ? 0 : now + (uint64_t)change;
-  while (!atomic_compare_exchange_weak(word, &now, next));
-  return next;
-}
-
-uint64_t bcsi_slots_staging(bcs_store *store) { return store->slots.map ? load(&head_of(store)->staging) : 0; }
-void bcsi_slots_set_staging(bcs_store *store, uint64_t bytes) {
-  if (store->slots.map && !store->slots.read_only) put(&head_of(store)->staging, bytes);
-}
-
-void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live) { put(&head_of(store)->index_live, index_live); }
-uint64_t bcsi_slots_live(bcs_store *store) { return store->slots.map ? load(&head_of(store)->index_live) : 0; }
-
-/* Writers are told the time by their callers; an eviction that no store asked for takes the newest. */
-int64_t bcsi_slots_now(bcs_store *store, int64_t now_ms) {
-  _Atomic uint64_t *word = &head_of(store)->now;
-  if (now_ms > 0) put(word, (uint64_t)now_ms);
-  return (int64_t)load(word);
-}
-
-void bcsi_slots_count_evicted(bcs_store *store, uint64_t count) {
-  put(&head_of(store)->evictions, load(&head_of(store)->evictions) + count); /* under the write lock */
-}
-uint64_t bcsi_slots_evictions(bcs_store *store) { return store->slots.map ? load(&head_of(store)->evictions) : 0; }
+/* ---- removals of everything */
 
 void bcsi_slots_epoch(bcs_store *store, bool odd) {
   _Atomic uint64_t *epoch = &head_of(store)->epoch;
@@ -546,22 +437,7 @@ uint64_t bcsi_slots_epoch_now(bcs_store *store) {
   return store->slots.map ? atomic_load_explicit(&head_of(store)->epoch, memory_order_acquire) : 1;
 }
 
-_Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index) {
-  if (!store->slots.map || store->slots.read_only) return NULL;
-  return (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)(index % BCSI_STRIPES) * STRIPE_SIZE);
-}
-
-void bcsi_slots_stripe_sum(bcs_store *store, uint64_t *hits, uint64_t *misses, uint64_t *memory_hits) {
-  *hits = *misses = *memory_hits = 0;
-  if (!store->slots.map) return;
-  for (unsigned i = 0; i < BCSI_STRIPES; i++) {
-    _Atomic uint64_t *stripe = (_Atomic uint64_t *)(void *)(store->slots.map + STRIPES_AT + (size_t)i * STRIPE_SIZE);
-    *hits += load(stripe);
-    *misses += load(stripe + 1);
-    *memory_hits += load(stripe + 2);
-  }
-  *hits += *memory_hits;
-}
+/* ---- entries as lines tell them */
 
 /* What a line says of its entry, without the index: for choosing among entries, not for answering. False: it has none. */
 bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
@@ -583,7 +459,7 @@ bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
   out->stale_ms = stale == STALE_MAX ? INT64_MAX : (int64_t)stale * 1000;
   out->access_ms = access_ms(word);
   out->hits = access_hits(word);
-  bcsi_record_limit_age(out, bcsi_limit_age_ms(store));
+  bcsi_record_limit_age(out, (int64_t)load(&head_of(store)->limit_age));
   return true;
 }
 

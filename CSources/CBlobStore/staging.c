@@ -177,6 +177,14 @@ bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count) {
   return status == BCS_OK ? bcs_stage_hash(stage, bytes, count) : status;
 }
 
+static bcs_status count_file(bcs_stage *stage, const struct stat *st) {
+  bcs_status status = bcsi_call_enter(stage->store);
+  if (status != BCS_OK) return status;
+  status = count_staged(stage, (size_t)st->st_size);
+  bcsi_call_leave(stage->store);
+  return status;
+}
+
 bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
   enum { PIECE = 1024 * 1024 };
   bcs_status status = BCS_OK;
@@ -197,10 +205,11 @@ bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
   if (status == BCS_OK) status = check_size(stage, (uint64_t)st.st_size);
   if (status != BCS_OK) goto done;
   if (stage->size == 0 && ioctl(stage->fd, FICLONE, fd) == 0) {
-    /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. */
+    /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. It counts as
+     * if it were copied: its blocks are ours alone once the other file is changed or gone. */
     uint64_t size = 0;
-    buffer = malloc(PIECE);
-    if (!buffer) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", path, NULL);
+    status = fstat(stage->fd, &st) != 0 ? fail(stage->store, errno, "stat", stage->name) : count_file(stage, &st);
+    if (status == BCS_OK && !(buffer = malloc(PIECE))) status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", path, NULL);
     while (status == BCS_OK) {
       ssize_t n = pread(stage->fd, buffer, PIECE, (off_t)size);
       if (n < 0 && errno == EINTR) continue;

@@ -5,41 +5,72 @@
 
 #include <string.h>
 
-/* Unlinks at most `limit` files. One that cannot be unlinked stays and is passed over; its trouble is *status. */
+/* Takes a row away, and its file unless somebody stored the same content again. *unlinked: what became of the file; where
+ * that is trouble, the row stays. */
+static int empty_row(bcs_store *store, MDB_txn *txn, MDB_cursor *cursor, const MDB_val *key, const MDB_val *value,
+                     bcsi_totals *totals, bcs_status *unlinked) {
+  int rc = 0;
+  bcsi_blob_row row;
+  uint8_t digest[BCS_DIGEST_SIZE];
+  uint64_t allocated = 0;
+  *unlinked = BCS_OK;
+  if (key->mv_size == sizeof digest) {
+    memcpy(digest, key->mv_data, sizeof digest);
+    if (!bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0) *unlinked = bcsi_blob_unlink(store, digest);
+    if (rc != 0 || *unlinked != BCS_OK) return rc;
+  }
+  if (value->mv_size == sizeof allocated) memcpy(&allocated, value->mv_data, sizeof allocated);
+  totals->trash_allocated -= allocated < totals->trash_allocated ? allocated : totals->trash_allocated;
+  return mdb_cursor_del(cursor, 0);
+}
+
+/* The next row, or that at `*key`, as `op` says; behind the last one comes the first, and the round ends before `from`. */
+static int next_row(MDB_cursor *cursor, MDB_cursor_op op, const uint8_t from[BCS_DIGEST_SIZE], bool *is_around,
+                    MDB_val *key, MDB_val *value) {
+  int rc = mdb_cursor_get(cursor, key, value, op); /* after a deletion, the next one is the one behind it */
+  if (rc == MDB_NOTFOUND && !*is_around) {
+    *is_around = true;
+    rc = mdb_cursor_get(cursor, key, value, MDB_FIRST);
+  }
+  size_t size = rc == 0 && key->mv_size < BCS_DIGEST_SIZE ? key->mv_size : BCS_DIGEST_SIZE;
+  if (rc == 0 && *is_around && memcmp(key->mv_data, from, size) >= 0) return MDB_NOTFOUND;
+  return rc;
+}
+
+/* Unlinks at most `limit` files. One that cannot be unlinked stays and is passed over; its trouble is *status. Beyond 4 *
+ * limit of those the rest is left to the next call, which begins behind them: however many there are, all others go. */
 int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_t limit, size_t *done, bool *more,
                       bcs_status *status) {
+  uint8_t from[BCS_DIGEST_SIZE];
   MDB_cursor *cursor;
-  MDB_val key, value;
+  MDB_val key = {sizeof from, from}, value;
   *done = 0;
   *more = false;
   *status = BCS_OK;
   int rc = bcsi_fault("trash");
   if (rc == 0) rc = mdb_cursor_open(txn, store->index.trash, &cursor);
   if (rc != 0) return rc;
+  memcpy(from, store->trash_from, sizeof from);
+  memset(store->trash_from, 0, sizeof store->trash_from); /* after a whole round: from the first one */
   size_t passed = 0;
-  while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) { /* after a deletion, that is the one after it */
+  bool is_around = false;
+  rc = next_row(cursor, MDB_SET_RANGE, from, &is_around, &key, &value);
+  while (rc == 0) {
     if (*done == limit || passed > 4 * limit) {
       *more = *done == limit;
+      if (key.mv_size == sizeof from) memcpy(store->trash_from, key.mv_data, sizeof from);
       break;
     }
-    bcsi_blob_row row;
-    uint8_t digest[BCS_DIGEST_SIZE];
-    bool sane = key.mv_size == sizeof digest;
-    bcs_status unlinked = BCS_OK;
-    if (sane) memcpy(digest, key.mv_data, sizeof digest);
-    if (sane && !bcsi_blob_row_get(store, txn, digest, &row, &rc) && rc == 0)
-      unlinked = bcsi_blob_unlink(store, digest);
+    bcs_status unlinked;
+    rc = empty_row(store, txn, cursor, &key, &value, totals, &unlinked);
     if (rc != 0) break;
-    if (unlinked != BCS_OK) {
+    if (unlinked == BCS_OK) {
+      ++*done;
+    } else {
       *status = unlinked;
       passed++;
-      continue;
     }
-    uint64_t allocated = 0;
-    if (value.mv_size == sizeof allocated) memcpy(&allocated, value.mv_data, sizeof allocated);
-    totals->trash_allocated -= allocated < totals->trash_allocated ? allocated : totals->trash_allocated;
-    if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
-    ++*done;
+    rc = next_row(cursor, MDB_NEXT, from, &is_around, &key, &value);
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;

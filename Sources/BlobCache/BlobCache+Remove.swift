@@ -95,15 +95,17 @@ extension BlobCache {
   /// - Parameters:
   ///   - key: the key.
   ///   - lifetime: how long it is fresh from now on.
-  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; nil: as it was.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero: not at all; nil:
+  ///     as it was.
   /// - Returns: false if there is no such entry.
-  /// - Throws: ``Error``; the entry is then as it was.
+  /// - Throws: ``Error``, with ``Error/Code/invalidArgument`` for a lifetime that is over already; the entry
+  ///   is then as it was.
   @discardableResult
   public func renew(
     _ key: Key, lifetime: Lifetime, staleWindow: Duration? = nil
   ) async throws(Error) -> Bool {
     try await operation("renew") { () async throws(Error) -> Bool in
-      var freshness = freshness(lifetime, staleWindow)
+      var freshness = try checkedFreshness(lifetime, staleWindow, "renew")
       if staleWindow == nil { freshness.staleWindow = -1 }
       let renewed = try await store.renew(
         key: key, generation: 0, lifetime: freshness, attributes: nil)

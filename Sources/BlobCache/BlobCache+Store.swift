@@ -8,13 +8,14 @@ extension BlobCache {
   ///   - bytes: the blob; any number of bytes, none included.
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
-  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
-  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero: not at
+  ///     all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   /// - Returns: the entry as it was stored.
-  /// - Throws: ``Error`` with the path and the cause; what was there before is still there.
+  /// - Throws: ``Error`` with the path and the cause, ``Error/Code/invalidArgument`` for a lifetime that is
+  ///   over already; what was there before is still there.
   @discardableResult
   public func store(
     _ bytes: some Collection<UInt8> & Sendable, for key: Key, lifetime: Lifetime? = nil,
@@ -22,7 +23,8 @@ extension BlobCache {
     expecting digest: Digest? = nil
   ) async throws(Error) -> Entry {
     try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
+      let freshness = try checkedFreshness(lifetime, staleWindow, "store")
+      let spec = try spec(key, freshness, attributes, tags)
       let entry = try await store.countingFailure { () async throws(Error) -> Entry in
         try await store.store(bytes, spec: spec, expecting: digest)
       }
@@ -47,8 +49,8 @@ extension BlobCache {
   ///   - key: the key.
   ///   - mode: whether the file stays. Default: it does.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
-  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
-  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero: not at
+  ///     all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
@@ -63,7 +65,8 @@ extension BlobCache {
   ) async throws(Error) -> Entry {
     try Error.checkPath(path, "store")
     return try await operation("store") { () async throws(Error) -> Entry in
-      let spec = try spec(key, freshness(lifetime, staleWindow), attributes, tags)
+      let freshness = try checkedFreshness(lifetime, staleWindow, "store")
+      let spec = try spec(key, freshness, attributes, tags)
       let entry = try await store.countingFailure { () async throws(Error) -> Entry in
         try await store.store(file: path, spec: spec, expecting: digest)
       }
@@ -91,14 +94,15 @@ extension BlobCache {
   /// - Parameters:
   ///   - key: the key.
   ///   - lifetime: how long it is fresh; nil: ``Configuration/defaultLifetime``.
-  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero or less:
-  ///     not at all; nil: ``Configuration/defaultStaleWindow``.
+  ///   - staleWindow: for how long after that it is kept, for those who ask for stale; zero: not at
+  ///     all; nil: ``Configuration/defaultStaleWindow``.
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
   ///   - size: if given, another number of bytes is not stored.
   ///   - write: writes the bytes; runs where the caller runs.
-  /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes.
+  /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes, also when the
+  ///   lifetime ends while they are written.
   @discardableResult
   public func store(
     for key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
@@ -108,11 +112,11 @@ extension BlobCache {
   ) async throws -> Entry {
     // Known before the first byte is asked for.
     try checkOpen("store")
-    let freshness = freshness(lifetime, staleWindow)
-    let spec = try spec(key, freshness, attributes, tags)
     if isReadOnly {
       throw Error(.readOnly, operation: "store", path: directory, message: Self.readOnlyAdvice)
     }
+    let freshness = try checkedFreshness(lifetime, staleWindow, "store")
+    let spec = try spec(key, freshness, attributes, tags)
     try key.checkLength("store")
 
     var body = Body(
@@ -123,6 +127,8 @@ extension BlobCache {
       return try await operation("store") { () async throws(Error) -> Entry in
         let entry = try await store.countingFailure { () async throws(Error) -> Entry in
           try await staged.finish(expecting: digest, size: size)
+          // Its moment may have come while the bytes did.
+          try freshness.lifetime.check("store", now: store.now)
           return try await staged.commitEntry(
             key: spec.key, lifetime: freshness, attributes: attributes, tags: tags)
         }
@@ -173,12 +179,17 @@ extension BlobCache {
   ///
   /// - Returns: the entries, in the order of the items. Where the directory is at a limit, some may
   ///   have made room for others already.
-  /// - Throws: ``Error`` of the first item that could not be stored; others may have been.
+  /// - Throws: ``Error`` of the first item that could not be stored; others may have been. None was if it
+  ///   is ``Error/Code/invalidArgument``: an item's lifetime is over already, or its stale window negative.
   @discardableResult
   public func storeAll(_ items: some Sequence<Item>) async throws(Error) -> [Entry] {
     let items = Array(items)
     return try await operation("store") { () async throws(Error) -> [Entry] in
-      let entries = try await store.storeAll(items) { freshness($0.lifetime, $0.staleWindow) }
+      var freshness: [Freshness] = []
+      for item in items {
+        freshness.append(try checkedFreshness(item.lifetime, item.staleWindow, "store"))
+      }
+      let entries = try await store.storeAll(items, freshness)
       for item in items { store.flights.forgetFailure(of: item.key) }
       return entries
     }

@@ -229,11 +229,11 @@ private struct Reader {
       throw UsageError("--ttl, --sliding and --forever exclude each other")
     }
     guard atMost == nil || sliding != nil else { throw UsageError("--at-most needs --sliding") }
-    if let ttl { return .expires(after: try parseDuration(ttl, for: .ttl)) }
+    if let ttl { return .expires(after: try parseSpan(ttl, for: .ttl)) }
     if let sliding {
       let most: Duration? =
-        if let atMost { try parseDuration(atMost, for: .atMost) } else { nil }
-      return .sliding(try parseDuration(sliding, for: .sliding), atMost: most)
+        if let atMost { try parseSpan(atMost, for: .atMost) } else { nil }
+      return .sliding(try parseSpan(sliding, for: .sliding), atMost: most)
     }
     return forever ? .forever : nil
   }

@@ -151,6 +151,13 @@ func parseDuration(_ word: [UInt8], for option: Option) throws(UsageError) -> Du
   return .milliseconds(total)
 }
 
+/// A duration that a lifetime can have: with none the entry would be gone at once.
+func parseSpan(_ word: [UInt8], for option: Option) throws(UsageError) -> Duration {
+  let span = try parseDuration(word, for: option)
+  guard span > .zero else { throw UsageError("\(option) is at least 1ms, not \(quoted(word))") }
+  return span
+}
+
 /// Beyond it, moments stop fitting where they are kept.
 private let longestMilliseconds: Int64 = 10_000 * 365 * 86_400_000
 

@@ -41,6 +41,26 @@ private let hello = Array("hello\n".utf8)
     #expect(
       try run("put", "k", "--ttl", "soon")
         == usage("--ttl takes a duration such as 20s, 5m, 1h30m or 7d, not 'soon'"))
+    // A lifetime that is over, or none: nothing is touched, not even a directory made.
+    for word in ["-1s", "-0.5h", "nan", "inf", "1e3s"] {
+      for option in ["--ttl", "--sliding"] {
+        let complaint = usage(
+          "\(option) takes a duration such as 20s, 5m, 1h30m or 7d, not '\(word)'")
+        #expect(try run("put", "k", "\(option)=\(word)") == complaint)
+        #expect(try run("renew", "k", "\(option)=\(word)") == complaint)
+      }
+    }
+    for word in ["0s", "0ms", "0.0d", "0.4ms"] {
+      for verb in ["put", "renew"] {
+        #expect(try run(verb, "k", "--ttl", word) == usage("--ttl is at least 1ms, not '\(word)'"))
+        #expect(
+          try run(verb, "k", "--sliding", word) == usage("--sliding is at least 1ms, not '\(word)'")
+        )
+        #expect(
+          try run(verb, "k", "--sliding=1s", "--at-most", word)
+            == usage("--at-most is at least 1ms, not '\(word)'"))
+      }
+    }
     #expect(
       try run("cat", "sha256:12")
         == usage(
@@ -267,7 +287,7 @@ private let hello = Array("hello\n".utf8)
 
   @Test func stats() throws {
     _ = try run("put", "k", input: hello)
-    _ = try run("put", "old", "--ttl=0s", input: hello)
+    _ = try run("put", "old", "--ttl=1ms", input: hello)
     _ = try run("put", "large", playground.file("large", [UInt8](repeating: 9, count: 100_000)))
     let json = try run("stats", "--json")
     let fields = try #require(
@@ -342,7 +362,7 @@ private let hello = Array("hello\n".utf8)
   }
 
   @Test func removeBySelection() throws {
-    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "0s"), ("b/1", 2_000, "0s")] {
+    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "1ms"), ("b/1", 2_000, "1ms")] {
       let bytes = [UInt8](repeating: 1, count: size)
       #expect(try run("put", key, "--ttl", ttl, "--tag=t", input: bytes).status == 0)
     }
@@ -443,7 +463,7 @@ private let hello = Array("hello\n".utf8)
     let cache = try BlobCache(directory: playground.cache, configuration: configuration)
     try await cache.store(hello, for: "gone", lifetime: .expires(after: .seconds(1)))
     try await cache.close()
-    #expect(try run("put", "stale", "--ttl=0s", input: hello).status == 0)
+    #expect(try run("put", "stale", "--ttl=1ms", input: hello).status == 0)
     #expect(try run("put", "q", input: hello).status == 0)
     #expect(try run("sweep") == printed("removed 1 entry whose time was over"))
     #expect(try run("sweep") == printed("nothing to remove"))
@@ -466,7 +486,7 @@ private let hello = Array("hello\n".utf8)
   }
 
   @Test func show() throws {
-    _ = try run("put", "k\n", "--ttl=0s", "--attribute", "a=b\u{1B}", input: hello)
+    _ = try run("put", "k\n", "--ttl=1ms", "--attribute", "a=b\u{1B}", input: hello)
     let shown = try run("show", "k\n")
     let general = shown.text
       .replacing(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/, with: "TIME")
@@ -481,7 +501,7 @@ private let hello = Array("hello\n".utf8)
         stored     TIME (AGO)
         last read  never
         reads      0
-        lifetime   until TIME
+        lifetime   1ms
         expired    TIME (AGO)
         stale for  1d after that; it is stale now
 
@@ -501,7 +521,7 @@ private let hello = Array("hello\n".utf8)
   }
 
   @Test func listFiltersSortsAndLimits() throws {
-    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "0s"), ("b/1", 20, "1d")] {
+    for (key, size, ttl) in [("a/1", 30, "1h"), ("a/2", 10, "1ms"), ("b/1", 20, "1d")] {
       let bytes = [UInt8](repeating: 1, count: size)
       #expect(try run("put", key, "--ttl", ttl, input: bytes).status == 0)
     }

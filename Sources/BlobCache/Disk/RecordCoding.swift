@@ -73,18 +73,24 @@ extension BlobCache.Lifetime {
   /// - Parameter share: the part of a span that the entry lives, above 0 and at most 1. A record keeps
   ///   the whole span beside the moment, so `Entry.lifetime` stays what was asked for.
   func stored(at now: Int64, share: Double = 1) -> bcs_lifetime {
-    func part(_ span: Int64) -> Int64 { share < 1 ? Int64(Double(span) * share) : span }
+    // Only a loader brings what is negative: see `check`.
+    func part(_ span: Int64) -> Int64 { max(0, share < 1 ? Int64(Double(span) * share) : span) }
     return switch form {
     case .forever:
       bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
     case .span(let span):
-      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, part(span)), window_ms: span)
+      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, part(span)), window_ms: max(0, span))
     case .moment(let moment):
       bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
+    case .noMoment(let bits):
+      bcs_lifetime(
+        kind: BCS_EXPIRES,
+        deadline_ms: Date(timeIntervalSince1970: Double(bitPattern: bits)).millisecondsSince1970,
+        window_ms: 0)
     case .sliding(let window, let most):
       bcs_lifetime(
         kind: BCS_SLIDING, deadline_ms: most.map { sum(now, part($0)) } ?? .max,
-        window_ms: window)
+        window_ms: max(0, window))
     }
   }
 

@@ -2,14 +2,6 @@ internal import CBlobStore
 internal import Dispatch
 internal import Synchronization
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#else
-  internal import Darwin
-#endif
-
 /// The descriptors of Dispatch itself, which are opened before the first cache is.
 ///
 /// On Linux, Dispatch opens four when they are first needed: an eventfd for the main queue, and an epoll, an eventfd
@@ -28,24 +20,13 @@ enum RuntimeDescriptors {
     #if os(Linux)
       let status = areOpen.withLock { areOpen in
         if areOpen { return BCS_OK }
-        guard areFree() else { return BCS_NO_DESCRIPTORS }
+        guard hasFreeDescriptors(count) else { return BCS_NO_DESCRIPTORS }
         openAll()
         areOpen = true
         return BCS_OK
       }
       if status != BCS_OK { throw BlobCache.Error(status, operation: "open") }
     #endif
-  }
-
-  /// Other threads may take them in between; this is as near as it gets.
-  private static func areFree() -> Bool {
-    var taken: [Int32] = []
-    for _ in 0..<count {
-      let file = unsafe open("/dev/null", O_RDONLY | O_CLOEXEC)
-      if file >= 0 { taken.append(file) }
-    }
-    for file in taken { close(file) }
-    return taken.count == count
   }
 
   private static func openAll() {

@@ -210,16 +210,16 @@ extension Store {
 
   /// Stores many: small ones in batches of at most half the queue's bound, large ones on their own.
   func storeAll(
-    _ items: [BlobCache.Item], freshness: (BlobCache.Item) -> Freshness
+    _ items: [BlobCache.Item], _ freshness: [Freshness]
   ) async throws(BlobCache.Error) -> [BlobCache.Entry] {
     let now = now
     var entries: [BlobCache.Entry?] = Array(repeating: nil, count: items.count)
     var specs: [EntrySpec] = []
-    for item in items {
+    for (item, freshness) in zip(items, freshness) {
       // All of them, before anything is stored.
       specs.append(
         try EntrySpec(
-          key: item.key, lifetime: freshness(item), attributes: item.attributes, tags: item.tags,
+          key: item.key, lifetime: freshness, attributes: item.attributes, tags: item.tags,
           now: now))
     }
     var index = 0

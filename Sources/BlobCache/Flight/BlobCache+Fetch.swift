@@ -25,7 +25,8 @@ extension BlobCache {
   ///
   /// - Parameters:
   ///   - key: names the blob.
-  ///   - lifetime: of what the loader brings; nil: the configuration's default.
+  ///   - lifetime: of what the loader brings; nil: the configuration's default. One that is over already
+  ///     is an error, also on a hit; what the loader says in its ``Outcome`` is not.
   ///   - staleWindow: for how long after that it is kept, for those who ask for stale; nil: the
   ///     configuration's default, and where the loader returns `.unchanged`, as it was.
   ///   - policy: whether the cache or the loader is asked, and what is given when the loader fails.
@@ -36,13 +37,18 @@ extension BlobCache {
   /// - Throws: what the loader throws, `CancellationError`, or ``Error``: among others
   ///   ``Error/Code/notCached`` for ``FetchPolicy/cacheOnly``, ``Error/Code/recentlyFailed`` and
   ///   ``Error/Code/loadTimedOut`` and ``Error/Code/tooManyWaiters`` where the configuration or the policy
-  ///   sets such bounds, ``Error/Code/closed``, ``Error/Code/keyTooLong``.
+  ///   sets such bounds, ``Error/Code/invalidArgument`` for a lifetime that is over and for spans below
+  ///   zero, ``Error/Code/closed``, ``Error/Code/keyTooLong``.
   public func fetch(
     _ key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
     policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     try checkOpen("fetch")
+    if lifetime != nil || staleWindow != nil || policy.flaw != nil {
+      try checkFreshness(lifetime, staleWindow, "fetch")
+      try policy.check("fetch")
+    }
     var mustReadDisk = false
     if policy.form != .reload {
       switch try store.lookup(key, quick: true) {
@@ -91,6 +97,7 @@ extension BlobCache {
     if policy.form == .cacheOnly { throw Error.notCached }
     // Attributes that can never be stored are the caller's mistake, and not worth a load.
     if !attributes.isEmpty { _ = try attributes.encoded() }
+    _ = try checkedFreshness(lifetime, staleWindow, "fetch")  // the configuration's, too
     let work = work(
       key, lifetime, staleWindow, policy, attributes, policy.form == .reload ? .reload : .load,
       loader)

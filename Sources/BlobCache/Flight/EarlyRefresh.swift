@@ -1,11 +1,5 @@
 internal import Synchronization
 
-#if canImport(Glibc)
-  internal import Glibc
-#else
-  internal import Foundation
-#endif
-
 // Early refresh: a hot key that is loaded anew before it expires, so that nobody ever waits for it.
 //
 // The rule is XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede
@@ -25,7 +19,7 @@ enum EarlyRefresh {
   /// - Parameter chance: from 0 up to, not including, 1.
   static func margin(loadTime: Double, beta: Double, chance: Double) -> Double {
     // 1 - chance, since the logarithm of 0 is no number.
-    -loadTime * beta * log(1 - chance)
+    -loadTime * beta * naturalLogarithm(1 - chance)
   }
 }
 

@@ -8,7 +8,8 @@ extension BlobCache {
   ///     policy: .reload.staleIfError()
   ///     policy: .cacheFirst.refreshingEarly().loadTimeLimit(.seconds(10))
   ///
-  /// An option that stands first begins with ``cacheFirst``.
+  /// An option that stands first begins with ``cacheFirst``. A fetch with a span below zero throws
+  /// ``Error/Code/invalidArgument``.
   public struct FetchPolicy: Hashable, Sendable {
     enum Form: Hashable, Sendable { case cacheFirst, cacheOnly, reload }
     let form: Form
@@ -21,6 +22,11 @@ extension BlobCache {
     /// Milliseconds; -1: the configuration's.
     private(set) var negativeLifetime: Int64 = -1
     private(set) var timeLimit: Duration?
+    /// An option that was given a span below zero, which its property then has.
+    private(set) var flaw: Option?
+    enum Option: Hashable, Sendable {
+      case staleWhileRevalidate, staleIfError, rememberingFailures, loadTimeLimit
+    }
 
     private init(form: Form) { self.form = form }
 
@@ -64,7 +70,10 @@ extension BlobCache {
     /// - Parameter window: how long the entry may have been expired at most. Nil, the default: as long
     ///   as it is kept, which is ``Entry/staleWindow`` and limits every window.
     public func staleWhileRevalidate(for window: Duration? = nil) -> FetchPolicy {
-      with { $0.whileRevalidating = max(0, window?.milliseconds ?? .max) }
+      with {
+        $0.whileRevalidating = Self.milliseconds(window)
+        $0.note(.staleWhileRevalidate, window ?? .zero < .zero)
+      }
     }
 
     /// ``cacheFirst`` with ``staleIfError(for:)-swift.method``.
@@ -83,7 +92,10 @@ extension BlobCache {
     /// - Parameter window: how long the entry may have been expired at most. Nil, the default: as long
     ///   as it is kept, which is ``Entry/staleWindow`` and limits every window.
     public func staleIfError(for window: Duration? = nil) -> FetchPolicy {
-      with { $0.ifError = max(0, window?.milliseconds ?? .max) }
+      with {
+        $0.ifError = Self.milliseconds(window)
+        $0.note(.staleIfError, window ?? .zero < .zero)
+      }
     }
 
     /// ``cacheFirst`` with ``refreshingEarly(beta:)-swift.method``.
@@ -112,9 +124,12 @@ extension BlobCache {
     }
 
     /// Throws ``Error/Code/recentlyFailed`` when a load of the key failed less than this ago, in place of
-    /// ``Configuration/negativeLifetime``. Zero or less: asks the origin.
+    /// ``Configuration/negativeLifetime``. Zero: asks the origin.
     public func rememberingFailures(for span: Duration) -> FetchPolicy {
-      with { $0.negativeLifetime = max(0, span.milliseconds) }
+      with {
+        $0.negativeLifetime = Self.milliseconds(span)
+        $0.note(.rememberingFailures, span < .zero)
+      }
     }
 
     /// ``cacheFirst`` with ``loadTimeLimit(_:)-swift.method``.
@@ -123,9 +138,40 @@ extension BlobCache {
     }
 
     /// How long the loader may take, in place of ``Configuration/loadTimeLimit``. That of the call which
-    /// starts the load holds for all who join. Zero or less: it times out at once.
+    /// starts the load holds for all who join. Zero: it times out at once.
     public func loadTimeLimit(_ limit: Duration) -> FetchPolicy {
-      with { $0.timeLimit = max(.zero, limit) }
+      with {
+        $0.timeLimit = limit
+        $0.note(.loadTimeLimit, limit < .zero)
+      }
+    }
+
+    /// What is below zero stays so.
+    private static func milliseconds(_ span: Duration?) -> Int64 {
+      guard let span else { return .max }
+      return span < .zero ? min(-1, span.milliseconds) : span.milliseconds
+    }
+
+    private mutating func note(_ option: Option, _ isFlawed: Bool) {
+      if isFlawed { flaw = option } else if flaw == option { flaw = nil }
+    }
+
+    /// Throws for a span below zero.
+    func check(_ operation: String) throws(BlobCache.Error) {
+      guard let flaw else { return }
+      let (name, span): (String, Duration) =
+        switch flaw {
+        case .staleWhileRevalidate:
+          ("The policy's staleWhileRevalidate", .milliseconds(whileRevalidating))
+        case .staleIfError: ("The policy's staleIfError", .milliseconds(ifError))
+        case .rememberingFailures:
+          ("The policy's rememberingFailures", .milliseconds(negativeLifetime))
+        case .loadTimeLimit: ("The policy's loadTimeLimit", timeLimit ?? .zero)
+        }
+      let advice =
+        flaw == .loadTimeLimit
+        ? "give a span above zero, or leave the option out" : "zero is none"
+      try span.checkNotNegative(name, operation, advice)
     }
 
     private func with(_ change: (inout FetchPolicy) -> Void) -> FetchPolicy {

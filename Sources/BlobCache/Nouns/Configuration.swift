@@ -20,7 +20,9 @@ extension BlobCache {
     /// steps. Default: a minute. The first opener's holds.
     public var sweepInterval: Duration? = .seconds(60)
 
-    /// The lifetime of entries that are stored without one. Default: `.forever`.
+    /// The lifetime of entries that are stored without one. Default: `.forever`. Opening throws
+    /// ``Error/Code/invalidArgument`` for one that is over as it begins, and so do stores and loads once a moment
+    /// given here has come.
     public var defaultLifetime: Lifetime = .forever
 
     /// For how long after their expiry entries are kept that are stored without a stale window: so
@@ -185,27 +187,36 @@ extension BlobCache.Configuration {
 
   /// Spans, shares and counts that mean nothing.
   func checkFreshness() throws(BlobCache.Error) {
-    func check(_ isValid: Bool, _ message: String) throws(BlobCache.Error) {
+    func check<V>(_ value: V, _ isValid: Bool, _ message: String) throws(BlobCache.Error) {
       if isValid { return }
-      throw BlobCache.Error(.invalidArgument, operation: "open", message: message)
+      throw BlobCache.Error(
+        .invalidArgument, operation: "open", message: message, cause: "\(value) was given")
     }
+    // A moment is compared with the clock by those who use it: another opener's may hold.
+    try defaultLifetime.check("open", now: .min, ofConfiguration: true)
     try check(
-      defaultStaleWindow >= .zero,
+      defaultStaleWindow, defaultStaleWindow >= .zero,
       "The configuration's defaultStaleWindow is negative; zero is none.")
     try check(
-      lifetimeJitter >= 0 && lifetimeJitter <= 1,
+      lifetimeJitter, lifetimeJitter >= 0 && lifetimeJitter <= 1,
       "The configuration's lifetimeJitter is a part of a lifetime, from 0 to 1.")
     try check(
-      negativeLifetime >= .zero, "The configuration's negativeLifetime is negative; zero is none.")
+      negativeLifetime, negativeLifetime >= .zero,
+      "The configuration's negativeLifetime is negative; zero is none.")
     try check(
-      loadTimeLimit ?? .seconds(1) > .zero,
+      loadTimeLimit ?? .seconds(1), loadTimeLimit ?? .seconds(1) > .zero,
       "The configuration's loadTimeLimit is not positive; nil is none.")
     try check(
-      maximumWaiters ?? 1 > 0, "The configuration's maximumWaiters is at least 1; nil is none.")
+      maximumWaiters ?? 1, maximumWaiters ?? 1 > 0,
+      "The configuration's maximumWaiters is at least 1; nil is none.")
     try check(
-      maximumConcurrentLoads ?? 1 > 0,
+      maximumConcurrentLoads ?? 1, maximumConcurrentLoads ?? 1 > 0,
       "The configuration's maximumConcurrentLoads is at least 1; nil is none.")
-    try check(leaseTime >= .seconds(1), "The configuration's leaseTime is at least a second.")
+    try check(
+      sweepInterval ?? .seconds(1), sweepInterval ?? .seconds(1) > .zero,
+      "The configuration's sweepInterval is not positive; nil is none.")
+    try check(
+      leaseTime, leaseTime >= .seconds(1), "The configuration's leaseTime is at least a second.")
   }
 
   private static func invalidMode(

@@ -7,13 +7,20 @@
 extension BlobCache {
   /// How long an entry is fresh. An expired entry is a miss.
   ///
-  /// Times are kept in whole milliseconds, rounded down. A span or a moment beyond the 64 bits of them
+  /// Times are kept in whole milliseconds, rounded down. A span beyond the 64 bits of them
   /// (292 million years) is drawn to their end and means never: ``Entry/expiresAt`` is then nil.
+  ///
+  /// One that is over already, being zero, negative, a moment that the clock has reached, or no moment at all,
+  /// is refused by whatever takes it: ``Error/Code/invalidArgument``, and what is stored stays as it is. Only
+  /// a loader may say so, in its ``Outcome``: the blob is then given, and stored as expired.
   public struct Lifetime: Hashable, Sendable {
     package enum Form: Hashable, Sendable {
       case forever
       case span(milliseconds: Int64)
       case moment(Int64)
+      /// Seconds since 1970, as bits: a date that is not a number, infinite, or beyond 64 bits of
+      /// milliseconds.
+      case noMoment(UInt64)
       case sliding(window: Int64, atMost: Int64?)
     }
 
@@ -22,26 +29,28 @@ extension BlobCache {
     /// Fresh until removed.
     public static let forever = Lifetime(form: .forever)
 
-    /// Fresh for this long after it is stored; zero or less: expired at once.
+    /// Fresh for this long after it is stored: a millisecond at least.
     public static func expires(after span: Duration) -> Lifetime {
-      Lifetime(form: .span(milliseconds: max(0, span.milliseconds)))
+      Lifetime(form: .span(milliseconds: span.milliseconds))
     }
 
-    /// Fresh until this moment.
+    /// Fresh until this moment, which lies ahead.
     public static func expires(at moment: Date) -> Lifetime {
-      Lifetime(form: .moment(moment.millisecondsSince1970))
+      guard let milliseconds = moment.exactMilliseconds else {
+        return Lifetime(form: .noMoment(moment.timeIntervalSince1970.bitPattern))
+      }
+      return Lifetime(form: .moment(milliseconds))
     }
 
     /// Fresh for `window` after it was stored or last read, by any process.
     ///
     /// - Parameters:
-    ///   - window: how long an entry lives without being read.
-    ///   - atMost: the longest that reads can keep it, counted from when it was stored; nil: no
-    ///     limit.
+    ///   - window: how long an entry lives without being read: a millisecond at least.
+    ///   - atMost: the longest that reads can keep it, counted from when it was stored, a millisecond at
+    ///     least; nil: no limit.
     public static func sliding(_ window: Duration, atMost: Duration? = nil) -> Lifetime {
       Lifetime(
-        form: .sliding(
-          window: max(0, window.milliseconds), atMost: atMost.map { max(0, $0.milliseconds) }))
+        form: .sliding(window: window.milliseconds, atMost: atMost?.milliseconds))
     }
   }
 }
@@ -53,6 +62,7 @@ extension BlobCache.Lifetime: CustomStringConvertible {
     case .forever: "forever"
     case .span(let span): "expires after \(Duration.milliseconds(span))"
     case .moment(let moment): "expires at \(Date(millisecondsSince1970: moment))"
+    case .noMoment(let bits): "expires at \(Double(bitPattern: bits)) s after 1970"
     case .sliding(let window, nil): "sliding \(Duration.milliseconds(window))"
     case .sliding(let window, let most?):
       "sliding \(Duration.milliseconds(window)), at most \(Duration.milliseconds(most))"
@@ -75,10 +85,12 @@ extension Date {
   /// Milliseconds since 1970, at the ends of Int64 where it does not fit (and 0 for a date that is
   /// not a number).
   var millisecondsSince1970: Int64 {
-    let value = (timeIntervalSince1970 * 1000).rounded(.down)
-    if value.isNaN { return 0 }
-    return Int64(exactly: value) ?? (value < 0 ? .min : .max)
+    if timeIntervalSince1970.isNaN { return 0 }
+    return exactMilliseconds ?? (timeIntervalSince1970 < 0 ? .min : .max)
   }
+
+  /// The same; nil where it does not fit.
+  var exactMilliseconds: Int64? { Int64(exactly: (timeIntervalSince1970 * 1000).rounded(.down)) }
 
   init(millisecondsSince1970 milliseconds: Int64) {
     self.init(timeIntervalSince1970: Double(milliseconds) / 1000)

@@ -99,7 +99,7 @@ extension BlobCache.Lifetime {
     switch form {
     case .forever: ("forever", nil, nil)
     case .span(let span): ("expires", span, nil)
-    case .moment: ("expires", nil, nil)
+    case .moment, .noMoment: ("expires", nil, nil)
     case .sliding(let window, let most): ("sliding", window, most)
     }
   }
@@ -110,6 +110,7 @@ extension BlobCache.Lifetime {
     case .forever: "forever"
     case .span(let span): formatted(milliseconds: span)
     case .moment(let moment): "until \(readable(moment))"
+    case .noMoment: description  // of no entry
     case .sliding(let window, let most):
       "sliding \(formatted(milliseconds: window))"
         + (most.map { ", at most \(formatted(milliseconds: $0))" } ?? "")

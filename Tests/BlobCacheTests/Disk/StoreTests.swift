@@ -98,9 +98,13 @@ struct ListingTests {
   }
 
   @Test func census() async throws {
-    let cache = try BlobCache.temporary()
+    let clock = BlobCache.ManualClock()
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    let cache = try BlobCache.temporary(configuration: configuration)
     try await cache.store(seeded(500_000), for: "a")
-    try await cache.store([1], for: "b", lifetime: .expires(after: .zero))
+    try await cache.store([1], for: "b", lifetime: .expires(after: .seconds(1)))
+    clock.advance(by: .seconds(1))
     let census = try await cache.census()
     #expect(census.statistics.entries == 2)
     #expect(census.statistics.blobBytes == 500_000)

@@ -74,7 +74,7 @@ import Testing
     try await cache.store("old".utf8, for: "k", lifetime: seconds(20), staleWindow: .seconds(30))
     clock.advance(by: .seconds(50))
     #expect(try await source("k", .staleWhileRevalidate(for: .seconds(1_000))) == .loaded)
-    try await cache.store("old".utf8, for: "k", lifetime: seconds(20), staleWindow: .seconds(-1))
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(20), staleWindow: .zero)
     clock.advance(by: .seconds(20))
     #expect(try await source("k", .staleWhileRevalidate()) == .loaded, "no window at all")
   }
@@ -88,7 +88,8 @@ import Testing
   }
 
   @Test func aFailingBackgroundLoadIsToldAndBacksOff() async throws {
-    try await cache.store("old".utf8, for: "k", lifetime: seconds(0), staleWindow: .seconds(10_000))
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(1), staleWindow: .seconds(10_000))
+    clock.advance(by: .seconds(1))
     var begun: [Int] = []
     for second in 0..<600 {
       let before = runs.value
@@ -142,7 +143,8 @@ import Testing
 
   @Test func aFailingOriginIsAskedABoundedNumberOfTimesAMinute() async throws {
     // jperasmus/stale-while-revalidate-cache#39
-    try await cache.store("old".utf8, for: "k", lifetime: seconds(0), staleWindow: .seconds(10_000))
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(1), staleWindow: .seconds(10_000))
+    clock.advance(by: .seconds(1))
     for second in 0..<60 {
       for _ in 0..<20 {
         let blob = try await failing("k", .staleIfError())
@@ -169,10 +171,12 @@ import Testing
 
   @Test func withoutACopyTheErrorComes() async throws {
     await #expect(throws: Down.self) { try await failing("k", .staleIfError()) }
-    try await cache.store("old".utf8, for: "k", lifetime: seconds(0), staleWindow: .seconds(10))
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(1), staleWindow: .seconds(10))
+    clock.advance(by: .seconds(1))
     clock.advance(by: .seconds(10))
     await #expect(throws: Down.self) { try await failing("k", .staleIfError()) }
-    try await cache.store("old".utf8, for: "k", lifetime: seconds(0), staleWindow: .seconds(50))
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(1), staleWindow: .seconds(50))
+    clock.advance(by: .seconds(1))
     clock.advance(by: .seconds(10))
     await #expect(throws: Down.self) { try await failing("k", .staleIfError(for: .seconds(10))) }
     await #expect(throws: Down.self) { try await failing("k", .staleWhileRevalidate(for: .zero)) }
@@ -284,6 +288,7 @@ import Testing
   @Test(arguments: Ending.allCases) func whatEndsANegativeLifetime(ending: Ending) async throws {
     var configuration = BlobCache.Configuration()
     configuration.negativeLifetime = .seconds(3_600)
+    configuration.clock = clock.clock
     let cache = try BlobCache.temporary(configuration: configuration)
     func failing(_ policy: BlobCache.FetchPolicy = .cacheFirst) async throws -> BlobCache.Blob {
       try await cache.fetch("k", policy: policy) { _ in
@@ -295,14 +300,15 @@ import Testing
     #expect(try await errorOf { _ = try await failing() }.code == .recentlyFailed)
     switch ending {
     case .reload: await #expect(throws: Down.self) { try await failing(.reload) }
-    case .store: try await cache.store("x".utf8, for: "k", lifetime: seconds(0))
+    case .store: try await cache.store("x".utf8, for: "k", lifetime: seconds(1))
     case .stream:
-      try await cache.store(for: "k", lifetime: seconds(0)) { try await $0.write("x".utf8) }
-    case .batch: try await cache.storeAll([.init(key: "k", bytes: [1], lifetime: seconds(0))])
+      try await cache.store(for: "k", lifetime: seconds(1)) { try await $0.write("x".utf8) }
+    case .batch: try await cache.storeAll([.init(key: "k", bytes: [1], lifetime: seconds(1))])
     case .remove: try await cache.remove("k")
     case .removeAll: try await cache.removeAll()
     case .callerWantsNone: break
     }
+    clock.advance(by: .seconds(1))  // what was stored has expired
     let before = runs.value
     let policy: BlobCache.FetchPolicy =
       ending == .callerWantsNone ? .rememberingFailures(for: .zero) : .cacheFirst

@@ -7,18 +7,14 @@ import Testing
 /// Promise 6: bytes on the disk, entries, age and free disk space are bounded at all times.
 @Suite("6. The limits hold")
 struct LimitsHoldTests {
-  private let directory = TemporaryDirectory()
-  private let clock = BlobCache.ManualClock()
-  private var folder: CacheFolder { CacheFolder(directory.path("cache")) }
+  private let still = StillCache()
+  private var clock: BlobCache.ManualClock { still.clock }
+  private var folder: CacheFolder { still.folder }
   /// FORMAT, LOCK, lock.mdb, folders, ballast, free pages: what `du` counts and the limit does not.
   private let overhead = 3 << 20
 
   private func open(_ limits: BlobCache.Limits?, at path: String? = nil) throws -> BlobCache {
-    var configuration = BlobCache.Configuration()
-    configuration.limits = limits
-    configuration.clock = clock.clock
-    configuration.sweepInterval = nil
-    return try BlobCache(directory: path ?? directory.path("cache"), configuration: configuration)
+    try still.open(at: path) { $0.limits = limits }
   }
 
   private func fill(_ cache: BlobCache, _ range: Range<Int>, size: Int) async throws {
@@ -264,7 +260,7 @@ struct LimitsHoldTests {
     #expect(try cache.limits == .entries(7))
     #expect(cache.statistics.entries == 1)
     try await cache.close()
-    let absent = directory.path("absent")
+    let absent = still.directory.path("absent")
     #expect(try await errorOf { _ = try self.open(limits, at: absent) }.code == .invalidArgument)
     #expect(fileStatus(absent) == nil)
   }

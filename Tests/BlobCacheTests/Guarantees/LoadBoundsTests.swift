@@ -432,7 +432,8 @@ import Testing
       [.staleIfError(), .staleWhileRevalidate().staleIfError(), .reload.staleIfError()][kind]
     for moment in 0..<100 {
       let key = BlobCache.Key("\(moment)")
-      try await cache.store("old".utf8, for: key, lifetime: .expires(after: .seconds(0)))
+      try await cache.store("old".utf8, for: key, lifetime: .expires(after: .milliseconds(1)))
+      clock.advance(by: .milliseconds(1))
       let victim = Task {
         try await cache.fetch(key, policy: policy) { load in
           _ = try await cache.fetch("inner/\(moment)") { _ in .complete }
@@ -461,14 +462,25 @@ import Testing
   // MARK: Misuse
 
   @Test func configurationsThatMeanNothing() async throws {
-    let changes: [(inout BlobCache.Configuration) -> Void] = [
-      { $0.defaultStaleWindow = .seconds(-1) }, { $0.lifetimeJitter = -0.1 },
-      { $0.lifetimeJitter = 1.1 }, { $0.lifetimeJitter = .nan },
-      { $0.negativeLifetime = .seconds(-1) }, { $0.loadTimeLimit = .zero },
-      { $0.maximumWaiters = 0 }, { $0.maximumConcurrentLoads = 0 },
+    let changes: [(name: String, value: String, (inout BlobCache.Configuration) -> Void)] = [
+      ("defaultStaleWindow", "-1.0 s", { $0.defaultStaleWindow = .seconds(-1) }),
+      ("lifetimeJitter", "-0.1", { $0.lifetimeJitter = -0.1 }),
+      ("lifetimeJitter", "1.1", { $0.lifetimeJitter = 1.1 }),
+      ("lifetimeJitter", "nan", { $0.lifetimeJitter = .nan }),
+      ("negativeLifetime", "-1.0 s", { $0.negativeLifetime = .seconds(-1) }),
+      ("loadTimeLimit", "0.0 s", { $0.loadTimeLimit = .zero }),
+      ("loadTimeLimit", "-2.0 s", { $0.loadTimeLimit = .seconds(-2) }),
+      ("leaseTime", "0.999 s", { $0.leaseTime = .milliseconds(999) }),
+      ("leaseTime", "-9.0 s", { $0.leaseTime = .seconds(-9) }),
+      ("sweepInterval", "0.0 s", { $0.sweepInterval = .zero }),
+      ("maximumWaiters", "0", { $0.maximumWaiters = 0 }),
+      ("maximumConcurrentLoads", "0", { $0.maximumConcurrentLoads = 0 }),
     ]
-    for change in changes {
-      #expect(try await errorOf { _ = try open(change) }.code == .invalidArgument)
+    for (name, value, change) in changes {
+      let error = try await errorOf { _ = try open(change) }
+      #expect(error.code == .invalidArgument, "\(name)")
+      #expect(error.message.contains(name), "\(error)")
+      #expect("\(error)".contains("\(value)"), "\(error)")
     }
   }
 

@@ -28,8 +28,16 @@ struct OneLoadPerMachineTests {
     try await eventually("\(count) loads have begun") { log.count == count }
   }
 
-  /// Long enough for another process to find the lease taken and to wait for it.
-  private func settle() async throws { try await Task.sleep(for: .milliseconds(200)) }
+  /// Waits until so many processes have asked for a lease, those that hold one among them: each then has a number, and
+  /// a lock that tells its signs of life. Who waits gives that back now and then, and takes it again.
+  private func processesMeet(_ count: Int) async throws {
+    let locks = try LeaseLocks(of: path)
+    var numbers: Set<Int> = []
+    try await eventually("\(count) processes ask for leases") {
+      for sign in try locks.signsOfLife() { numbers.insert(sign.number) }
+      return numbers.count >= count
+    }
+  }
 
   private func shared(
     leaseTime: Duration = .seconds(30), maximumLoads: Int? = nil
@@ -43,18 +51,8 @@ struct OneLoadPerMachineTests {
 
   /// No lock of a lease is held by anybody, seen from a description of its own.
   private func nothingIsHeld() async throws {
-    let file = open("\(path)/LOCK", O_RDWR | O_CLOEXEC)
-    try #require(file >= 0)
-    defer { close(file) }
-    try await eventually("no lease is held") {
-      var lock = flock()
-      lock.l_type = Int16(F_WRLCK)
-      lock.l_whence = Int16(SEEK_SET)
-      lock.l_start = 6
-      lock.l_len = 0
-      try #require(fcntl(file, 36, &lock) == 0)  // F_OFD_GETLK, which is not imported
-      return lock.l_type == Int16(F_UNLCK)
-    }
+    let locks = try LeaseLocks(of: path)
+    try await eventually("no lease is held") { try locks.first(from: 6, count: 0) == nil }
   }
 
   // MARK: - One load
@@ -66,7 +64,7 @@ struct OneLoadPerMachineTests {
       try process.send(herd(index, tasks: 100))
     }
     try await loads(1)
-    try await settle()
+    try await processesMeet(8)
     try log.open()
     var answers: Set<String> = []
     for process in processes { answers.insert(try await process.nextLine()) }
@@ -84,7 +82,10 @@ struct OneLoadPerMachineTests {
     try slow.send(herd(1))
     try await loads(1)
     try other.send(herd(2))
-    try await Task.sleep(for: .milliseconds(2500))
+    let locks = try LeaseLocks(of: path)
+    try await eventually("there were signs of life for twice the lease time") {
+      try locks.signsOfLife().contains { $0.beats > 8 }
+    }
     #expect(log.count == 1)
     try log.open()
     #expect(try await slow.nextLine() == "ok \(digest(seed: 1))")
@@ -111,7 +112,7 @@ struct OneLoadPerMachineTests {
     try failing.send(herd(1, tasks: 10, how: "fail"))
     try await loads(1)
     for other in others { try other.send(herd(2, tasks: 10)) }
-    try await settle()
+    try await processesMeet(3)
     try log.open()
     #expect(try await failing.nextLine().hasPrefix("error other"))
     for other in others { #expect(try await other.nextLine() == "ok \(digest(seed: 2))") }
@@ -128,7 +129,7 @@ struct OneLoadPerMachineTests {
     try killed.send(herd(1, tasks: 10))
     try await loads(1)
     try other.send(herd(2, tasks: 10))
-    try await settle()
+    try await processesMeet(2)
     #expect(log.count == 1)
     let start = ContinuousClock.now
     killed.kill()
@@ -160,7 +161,7 @@ struct OneLoadPerMachineTests {
     for other in others { try other.send(herd(2, tasks: 10)) }
     try await loads(2)
     #expect(ContinuousClock.now - start < .seconds(10))
-    try await settle()
+    try await processesMeet(3)
     try log.open()
     for other in others { #expect(try await other.nextLine() == "ok \(digest(seed: 2))") }
     #expect(log.count == 2)
@@ -202,7 +203,7 @@ struct OneLoadPerMachineTests {
     }
     let (cancelled, stays) = (Task { try await fetch() }, Task { try await fetch() })
     try await eventually("both wait") { cache.store.flights.waiterCount == 2 }
-    try await settle()
+    try await processesMeet(2)
     cancelled.cancel()
     await #expect(throws: CancellationError.self) { try await cancelled.value }
     // The last one that leaves ends the flight.
@@ -224,7 +225,7 @@ struct OneLoadPerMachineTests {
     try await loads(1)
     let waiting = Task { try await cache.fetch("key") { _ in .complete } }
     try await eventually("it waits") { cache.store.flights.waiterCount == 1 }
-    try await settle()
+    try await processesMeet(2)
     waiting.cancel()
     await #expect(throws: CancellationError.self) { try await waiting.value }
     try await eventually("the flight ends") { cache.store.flights.flightCount == 0 }
@@ -241,7 +242,7 @@ struct OneLoadPerMachineTests {
     try await loads(1)
     let waiting = Task { try await cache.fetch("key") { _ in .complete } }
     try await eventually("it waits") { cache.store.flights.waiterCount == 1 }
-    try await settle()
+    try await processesMeet(2)
     let start = ContinuousClock.now
     try await cache.close()
     #expect(ContinuousClock.now - start < .seconds(10))
@@ -266,7 +267,7 @@ struct OneLoadPerMachineTests {
     }
     await until { runs.value == 1 }
     try other.send(herd(2))
-    try await settle()
+    try await processesMeet(2)
     #expect(log.count == 0)
     deserted.cancel()
     try await loads(1)
@@ -292,7 +293,7 @@ struct OneLoadPerMachineTests {
       }
     }
     try await eventually("it waits") { cache.store.flights.waiterCount == 1 }
-    try await settle()
+    try await processesMeet(2)
     _ = try await cache.fetch("other") { _ in
       running.add()
       return .complete
@@ -329,7 +330,7 @@ struct OneLoadPerMachineTests {
     for process in processes { try process.send(herd(1, tasks: 50, how: "stale")) }
     for process in processes { #expect(try await process.nextLine() == "ok \(old)") }
     try await loads(1)
-    try await settle()
+    try await processesMeet(2)
     #expect(log.count == 1)
     try log.open()
     try await eventually("the new one comes") { try cache.blob(for: "key") != nil }

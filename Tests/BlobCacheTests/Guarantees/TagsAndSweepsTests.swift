@@ -7,16 +7,12 @@ import Testing
 /// Removal by what entries have in common, and what time makes useless.
 @Suite("Tags, selections and sweeps")
 struct TagsAndSweepsTests {
-  private let directory = TemporaryDirectory()
-  private let clock = BlobCache.ManualClock()
-  private var folder: CacheFolder { CacheFolder(directory.path("cache")) }
+  private let still = StillCache()
+  private var clock: BlobCache.ManualClock { still.clock }
+  private var folder: CacheFolder { still.folder }
 
   private func open() throws -> BlobCache {
-    var configuration = BlobCache.Configuration()
-    configuration.clock = clock.clock
-    configuration.sweepInterval = nil
-    configuration.defaultStaleWindow = .zero
-    return try BlobCache(directory: directory.path("cache"), configuration: configuration)
+    try still.open { $0.defaultStaleWindow = .zero }
   }
 
   @Test func whatHasATagGoesAndNothingElse() async throws {
@@ -228,7 +224,7 @@ struct TagsAndSweepsTests {
     var configuration = BlobCache.Configuration()
     configuration.sweepInterval = .milliseconds(1)
     configuration.defaultStaleWindow = .zero
-    let path = directory.path("cache")
+    let path = still.path
     for _ in 0..<5 {
       let cache = try BlobCache(directory: path, configuration: configuration)
       try await cache.store(

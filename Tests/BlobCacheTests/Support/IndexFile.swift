@@ -39,6 +39,14 @@ struct IndexFile {
     }
   }
 
+  /// What the newest meta page is of.
+  var lastTransaction: Int {
+    get throws {
+      let bytes = try bytes()
+      return word(bytes, newestMeta(bytes) + 144)
+    }
+  }
+
   var pageCount: Int {
     get throws { try bytes().count / Self.pageSize }
   }
