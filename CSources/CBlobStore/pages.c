@@ -333,9 +333,7 @@ static bcs_status check_data(walk *w, const place *at, uint64_t number, const ui
     tree inner;
     if (count != sizeof inner) return bad(w, number, "a tree's description has another size");
     memcpy(&inner, data_of(in), sizeof inner);
-    span name = key_of(in);
-    int known = bcsi_tree_flags((const char *)name.bytes, name.count);
-    if (known >= 0 && inner.flags != known) return bad(w, number, "a tree of ours has flags of another");
+    if (inner.flags != 0) return bad(w, number, "a tree of ours has flags of another");
     *entries += 1;
     return check_tree(w, &(place){&inner, NAMED, inner.flags, DEPTH_MAX}, number);
   }
