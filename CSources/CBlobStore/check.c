@@ -39,29 +39,16 @@ static void step(walk *w) {
 
 static int order_of_pair(const void *a, const void *b) {
   const bcsi_pair *x = a, *y = b;
-  int order = memcmp(x->digest, y->digest, sizeof x->digest);
-  return order != 0 ? order : memcmp(x->key_hash, y->key_hash, sizeof x->key_hash);
+  return memcmp(x->link, y->link, sizeof x->link);
 }
 
-static bool has_pair(walk *w, const uint8_t *digest, const uint8_t *key_hash, int *rc) {
+static bool has_pair(walk *w, const uint8_t link[BCSI_LINK_SIZE], int *rc) {
   bcsi_pair wanted;
-  memcpy(wanted.digest, digest, sizeof wanted.digest);
-  memcpy(wanted.key_hash, key_hash, sizeof wanted.key_hash);
+  memcpy(wanted.link, link, sizeof wanted.link);
   const bcsi_pair *recent =
       w->recent_count ? bsearch(&wanted, w->recent, w->recent_count, sizeof wanted, order_of_pair) : NULL;
   *rc = 0;
-  if (recent) return recent->add;
-  MDB_cursor *cursor;
-  *rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
-  if (*rc != 0) return false;
-  MDB_val key = {BCS_HASH_SIZE, wanted.digest}, value = {BCS_HASH_SIZE, wanted.key_hash};
-  *rc = mdb_cursor_get(cursor, &key, &value, MDB_GET_BOTH);
-  mdb_cursor_close(cursor);
-  if (*rc == MDB_NOTFOUND) {
-    *rc = 0;
-    return false;
-  }
-  return *rc == 0;
+  return recent ? recent->add : bcsi_link_exists(w->txn, w->store->index.digests, link, rc);
 }
 
 /* A writer may have changed entry and line since the snapshot: look at the newest. */
@@ -99,14 +86,13 @@ static int check_entries(walk *w) {
       w->counted.pinned_bytes += bcsi_entry_bytes(&record.view);
     }
     if (record.view.slot >= w->counted.slots_used) w->counted.slots_used = (uint64_t)record.view.slot + 1;
-    bool paired = has_pair(w, record.view.digest, record.view.key_hash, &rc);
+    uint8_t link[BCSI_LINK_SIZE];
+    bcsi_link_make(record.view.digest, record.view.key_hash, link);
+    bool paired = has_pair(w, link, &rc);
     if (rc != 0) break;
     if (!paired) {
       w->report->wrong_digests++;
-      if (w->repair) {
-        MDB_val d = {BCS_HASH_SIZE, record.view.digest}, h = {BCS_HASH_SIZE, record.view.key_hash};
-        if ((rc = mdb_put(w->txn, store->index.digests, &d, &h, 0)) != 0) break;
-      }
+      if (w->repair && (rc = bcsi_link_put(w->txn, store->index.digests, link)) != 0) break;
     }
     if ((rc = bcsi_tags_check(store, w->txn, &record.view, w->repair, &w->report->wrong_tags)) != 0) break;
     w->tags += bcsi_tags_count(&record.view);
@@ -124,6 +110,14 @@ static int check_entries(walk *w) {
   return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
+/* The entry that a row of `digests` or `tags` leads to. */
+static bool entry_of(walk *w, MDB_val link, bcsi_record *out) {
+  if (link.mv_size != BCSI_LINK_SIZE) return false;
+  MDB_val key = {BCS_HASH_SIZE, (uint8_t *)link.mv_data + BCS_HASH_SIZE}, row;
+  return mdb_get(w->txn, w->store->index.entries, &key, &row) == 0 &&
+         bcsi_record_decode(row.mv_data, row.mv_size, out);
+}
+
 /* Rows of tags whose entry is gone or has not the tag (any more). The row has the tag's hash alone, so the entry's tags
  * are hashed and compared. */
 static int check_tags(walk *w) {
@@ -136,13 +130,9 @@ static int check_tags(walk *w) {
   if (rc == 0) rc = mdb_cursor_open(w->txn, w->store->index.tags, &cursor);
   if (rc != 0) return rc;
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-    MDB_val row;
     bcsi_record record;
     if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
-    if (key.mv_size == BCS_HASH_SIZE && value.mv_size == BCS_HASH_SIZE &&
-        mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
-        bcsi_record_decode(row.mv_data, row.mv_size, &record) && bcsi_has_tag_hash(&record.view, key.mv_data))
-      continue;
+    if (entry_of(w, key, &record) && bcsi_has_tag_hash(&record.view, key.mv_data)) continue;
     w->report->wrong_tags++;
     if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
   }
@@ -171,16 +161,10 @@ static int check_digests(walk *w) {
   int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
   if (rc != 0) return rc;
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
-    MDB_val row;
     bcsi_record record;
     if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
-    bool right = value.mv_size == BCS_HASH_SIZE && key.mv_size == BCS_HASH_SIZE &&
-                 mdb_get(w->txn, w->store->index.entries, &value, &row) == 0 &&
-                 bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
-                 memcmp(record.view.digest, key.mv_data, BCS_HASH_SIZE) == 0;
-    if (right || (value.mv_size == BCS_HASH_SIZE && key.mv_size == BCS_HASH_SIZE &&
-                  !has_pair(w, key.mv_data, value.mv_data, &rc) && rc == 0))
-      continue; /* right, or its removal is on the way */
+    if (entry_of(w, key, &record) && memcmp(record.view.digest, key.mv_data, BCS_HASH_SIZE) == 0) continue;
+    if (key.mv_size == BCSI_LINK_SIZE && !has_pair(w, key.mv_data, &rc) && rc == 0) continue; /* on its way out */
     w->report->wrong_digests++;
     if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
   }
@@ -192,7 +176,7 @@ static size_t first_recent(walk *w, const uint8_t *digest) {
   size_t low = 0, high = w->recent_count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (memcmp(w->recent[middle].digest, digest, BCS_HASH_SIZE) < 0) low = middle + 1;
+    if (memcmp(w->recent[middle].link, digest, BCS_HASH_SIZE) < 0) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -208,22 +192,22 @@ static bool uses_file(walk *w, const uint8_t *key_hash, const uint8_t *digest) {
 
 static int count_uses(walk *w, const uint8_t *digest, uint32_t *uses) {
   MDB_cursor *cursor;
-  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value;
+  const uint8_t *key_hash;
   *uses = 0;
   int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
   if (rc != 0) return rc;
-  for (rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY); rc == 0;
-       rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP))
-    if (value.mv_size == BCS_HASH_SIZE && uses_file(w, value.mv_data, digest)) ++*uses;
-  for (size_t i = first_recent(w, digest); i < w->recent_count; i++) {
-    const bcsi_pair *pair = &w->recent[i];
-    if (memcmp(pair->digest, digest, BCS_HASH_SIZE) != 0) break;
-    MDB_val d = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, h = {BCS_HASH_SIZE, (void *)(uintptr_t)pair->key_hash};
-    bool counted = mdb_cursor_get(cursor, &d, &h, MDB_GET_BOTH) == 0;
-    if (pair->add && !counted && uses_file(w, pair->key_hash, digest)) ++*uses;
-  }
+  for (rc = bcsi_link_find(cursor, digest, bcsi_first_hash, &key_hash); rc == 0;
+       rc = bcsi_link_next(cursor, digest, &key_hash))
+    if (uses_file(w, key_hash, digest)) ++*uses;
   mdb_cursor_close(cursor);
-  return rc == MDB_NOTFOUND ? 0 : rc;
+  if (rc == MDB_NOTFOUND) rc = 0;
+  for (size_t i = first_recent(w, digest); rc == 0 && i < w->recent_count; i++) {
+    const bcsi_pair *pair = &w->recent[i];
+    if (memcmp(pair->link, digest, BCS_HASH_SIZE) != 0) break;
+    bool counted = bcsi_link_exists(w->txn, w->store->index.digests, pair->link, &rc);
+    if (pair->add && !counted && uses_file(w, pair->link + BCS_HASH_SIZE, digest)) ++*uses;
+  }
+  return rc;
 }
 
 static int check_blob_rows(walk *w) {

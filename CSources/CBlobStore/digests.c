@@ -6,7 +6,7 @@
  * one leaf then. `recent` is short enough to be searched from end to end.
  *
  *   recent   8 bytes, sequence number, big-endian → digest (first 16 bytes), key hash (16), 1 added or 0 removed
- *   digests  digest (first 16 bytes) → key hashes, fixed-size duplicates
+ *   digests  digest (first 16 bytes), key hash (16) → nothing
  *
  * A row only leads to an entry; the entry's record tells whether it has that digest. So a row too many costs a look,
  * and the two trees need no order between them. */
@@ -16,15 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MERGE_AT = 2048, RECENT_SIZE = 2 * BCS_HASH_SIZE + 1 };
+enum { MERGE_AT = 2048, RECENT_SIZE = BCSI_LINK_SIZE + 1 };
 
 int bcsi_digest_note(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const uint8_t *digest,
                      const uint8_t *key_hash, bool add) {
   uint64_t sequence = __builtin_bswap64(totals->recent_next);
   uint8_t row[RECENT_SIZE];
-  memcpy(row, digest, BCS_HASH_SIZE);
-  memcpy(row + BCS_HASH_SIZE, key_hash, BCS_HASH_SIZE);
-  row[2 * BCS_HASH_SIZE] = add ? 1 : 0;
+  bcsi_link_make(digest, key_hash, row);
+  row[BCSI_LINK_SIZE] = add ? 1 : 0;
   MDB_val key = {sizeof sequence, &sequence}, value = {sizeof row, row};
   int rc = mdb_put(txn, store->index.recent, &key, &value, MDB_APPEND);
   if (rc == 0) {
@@ -36,8 +35,7 @@ int bcsi_digest_note(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const 
 
 static int by_pair(const void *a, const void *b) {
   const bcsi_pair *x = a, *y = b;
-  int order = memcmp(x->digest, y->digest, sizeof x->digest);
-  if (order == 0) order = memcmp(x->key_hash, y->key_hash, sizeof x->key_hash);
+  int order = memcmp(x->link, y->link, sizeof x->link);
   if (order == 0) order = x->order < y->order ? -1 : 1;
   return order;
 }
@@ -63,9 +61,8 @@ int bcsi_digest_recent(bcs_store *store, MDB_txn *txn, bcsi_pair **out, size_t *
     if (value.mv_size != RECENT_SIZE) continue;
     const uint8_t *row = value.mv_data;
     bcsi_pair *pair = &pairs[read];
-    memcpy(pair->digest, row, BCS_HASH_SIZE);
-    memcpy(pair->key_hash, row + BCS_HASH_SIZE, BCS_HASH_SIZE);
-    pair->add = row[2 * BCS_HASH_SIZE] != 0;
+    memcpy(pair->link, row, BCSI_LINK_SIZE);
+    pair->add = row[BCSI_LINK_SIZE] != 0;
     pair->order = read++;
   }
   mdb_cursor_close(cursor);
@@ -76,8 +73,7 @@ int bcsi_digest_recent(bcs_store *store, MDB_txn *txn, bcsi_pair **out, size_t *
   qsort(pairs, read, sizeof *pairs, by_pair);
   size_t kept = 0;
   for (size_t i = 0; i < read; i++) {
-    bool last = i + 1 == read || memcmp(pairs[i].digest, pairs[i + 1].digest, BCS_HASH_SIZE) != 0 ||
-                memcmp(pairs[i].key_hash, pairs[i + 1].key_hash, BCS_HASH_SIZE) != 0;
+    bool last = i + 1 == read || memcmp(pairs[i].link, pairs[i + 1].link, BCSI_LINK_SIZE) != 0;
     if (last) pairs[kept++] = pairs[i];
   }
   *out = pairs;
@@ -90,12 +86,9 @@ int bcsi_digest_merge(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool 
   bcsi_pair *pairs;
   size_t count;
   int rc = bcsi_digest_recent(store, txn, &pairs, &count);
-  for (size_t i = 0; rc == 0 && i < count; i++) {
-    MDB_val key = {BCS_HASH_SIZE, pairs[i].digest}, value = {BCS_HASH_SIZE, pairs[i].key_hash};
-    if (pairs[i].add) rc = mdb_put(txn, store->index.digests, &key, &value, MDB_NODUPDATA);
-    else rc = mdb_del(txn, store->index.digests, &key, &value);
-    if (rc == MDB_KEYEXIST || rc == MDB_NOTFOUND) rc = 0;
-  }
+  for (size_t i = 0; rc == 0 && i < count; i++)
+    rc = pairs[i].add ? bcsi_link_put(txn, store->index.digests, pairs[i].link)
+                      : bcsi_link_remove(txn, store->index.digests, pairs[i].link);
   free(pairs);
   if (rc == 0) rc = mdb_drop(txn, store->index.recent, 0);
   if (rc == 0) totals->recent_count = 0;
@@ -104,13 +97,14 @@ int bcsi_digest_merge(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool 
 
 int bcsi_digest_each(bcs_store *store, MDB_txn *txn, const uint8_t *digest, bcsi_digest_found found, void *context) {
   MDB_cursor *cursor;
-  MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)digest}, value;
+  MDB_val key, value;
+  const uint8_t *key_hash;
   bool enough = false;
   int rc = mdb_cursor_open(txn, store->index.digests, &cursor);
   if (rc != 0) return rc;
-  for (rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_KEY); rc == 0 && !enough;
-       rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT_DUP))
-    if (value.mv_size == BCS_HASH_SIZE) enough = found(context, value.mv_data);
+  for (rc = bcsi_link_find(cursor, digest, bcsi_first_hash, &key_hash); rc == 0 && !enough;
+       rc = bcsi_link_next(cursor, digest, &key_hash))
+    enough = found(context, key_hash);
   mdb_cursor_close(cursor);
   if (rc != 0 && rc != MDB_NOTFOUND) return rc;
   if (enough) return 0;

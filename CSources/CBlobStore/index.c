@@ -1,7 +1,7 @@
 /* The LMDB environment: opening, its readers, growth and replacement.
  *
- * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `tags` hash of a
- * tag → key hashes; `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking →
+ * Trees: `entries` key hash → record; `digests` and `recent` from a digest to key hashes (digests.c); `tags` from the hash
+ * of a tag to key hashes; `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking →
  * allocated; `free` slot lines that are free; `meta` the totals and the limits.
  *
  * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
@@ -56,28 +56,18 @@ int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
 
 /* ---- opening */
 
-static const struct { const char *name; unsigned flags; size_t handle; } trees[] = {
-  {"entries", 0, offsetof(bcsi_index, entries)},
-  {"digests", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, digests)},
-  {"recent", 0, offsetof(bcsi_index, recent)},
-  {"tags", MDB_DUPSORT | MDB_DUPFIXED, offsetof(bcsi_index, tags)},
-  {"blobs", 0, offsetof(bcsi_index, blobs)},
-  {"trash", 0, offsetof(bcsi_index, trash)},
-  {"free", 0, offsetof(bcsi_index, free_slots)},
-  {"meta", 0, offsetof(bcsi_index, meta)},
+static const struct { const char *name; size_t handle; } trees[] = {
+  {"entries", offsetof(bcsi_index, entries)}, {"digests", offsetof(bcsi_index, digests)},
+  {"recent", offsetof(bcsi_index, recent)},   {"tags", offsetof(bcsi_index, tags)},
+  {"blobs", offsetof(bcsi_index, blobs)},     {"trash", offsetof(bcsi_index, trash)},
+  {"free", offsetof(bcsi_index, free_slots)}, {"meta", offsetof(bcsi_index, meta)},
 };
 
-int bcsi_tree_flags(const char *name, size_t count) {
-  for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-    if (strlen(trees[i].name) == count && memcmp(trees[i].name, name, count) == 0) return (int)trees[i].flags;
-  return -1;
-}
-
+/* LMDB takes a tree as it is, whatever flags it was made with: pages.c has looked that none of them has any. */
 static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
   int rc = 0;
   for (size_t i = 0; rc == 0 && i < sizeof trees / sizeof *trees; i++)
-    rc = mdb_dbi_open(txn, trees[i].name, create | trees[i].flags,
-                      (MDB_dbi *)(void *)((char *)&store->index + trees[i].handle));
+    rc = mdb_dbi_open(txn, trees[i].name, create, (MDB_dbi *)(void *)((char *)&store->index + trees[i].handle));
   return rc;
 }
 

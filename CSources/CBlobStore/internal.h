@@ -186,7 +186,6 @@ typedef struct bcsi_index {
 /* `quiet`: nobody else writes during the call. *damaged: it may be set aside for a new one. */
 bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged);
 bcs_status bcsi_index_replace(bcs_store *store); /* sets a damaged one aside, in use; BCS_IN_USE when by others too */
-int bcsi_tree_flags(const char *name, size_t count); /* of our tree of this name; -1: no tree of ours */
 void bcsi_index_close(bcs_store *store);
 bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out);
 void bcsi_reader_leave(bcsi_reader *reader);
@@ -223,9 +222,22 @@ int bcsi_limits_put(bcs_store *store, MDB_txn *txn, const bcs_limits *limits);
 uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn);
 uint64_t bcsi_used_bytes(bcs_store *store, const bcsi_totals *totals, uint64_t index_live);
 
+/* ---- links.c: from a hash to entries. LMDB codes; that a link is there already, or is not there, is no trouble. */
+enum { BCSI_LINK_SIZE = 2 * BCS_HASH_SIZE };
+extern const uint8_t bcsi_first_hash[BCS_HASH_SIZE];
+void bcsi_link_make(const uint8_t hash[BCS_HASH_SIZE], const uint8_t key_hash[BCS_HASH_SIZE],
+                    uint8_t out[BCSI_LINK_SIZE]);
+int bcsi_link_put(MDB_txn *txn, MDB_dbi tree, const uint8_t link[BCSI_LINK_SIZE]);
+int bcsi_link_remove(MDB_txn *txn, MDB_dbi tree, const uint8_t link[BCSI_LINK_SIZE]);
+bool bcsi_link_exists(MDB_txn *txn, MDB_dbi tree, const uint8_t link[BCSI_LINK_SIZE], int *rc);
+/* The links of a hash in order, from the key hash `from` on. MDB_NOTFOUND at their end. *key_hash stands in a page. */
+int bcsi_link_find(MDB_cursor *cursor, const uint8_t hash[BCS_HASH_SIZE], const uint8_t from[BCS_HASH_SIZE],
+                   const uint8_t **key_hash);
+int bcsi_link_next(MDB_cursor *cursor, const uint8_t hash[BCS_HASH_SIZE], const uint8_t **key_hash);
+
 /* ---- digests.c: from content to entries */
 typedef struct bcsi_pair {
-  uint8_t digest[BCS_HASH_SIZE], key_hash[BCS_HASH_SIZE];
+  uint8_t link[BCSI_LINK_SIZE]; /* digest, key hash */
   uint64_t order;
   bool add;
 } bcsi_pair;

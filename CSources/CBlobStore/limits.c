@@ -105,13 +105,14 @@ bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits) {
   return status;
 }
 
-/* The pages of all trees: what LMDB's file would be without its free pages. */
+/* The pages of all trees: what LMDB's file would be without its free pages. None of the trees has duplicates, whose pages
+ * mdb_stat leaves out. */
 uint64_t bcsi_index_live(bcs_store *store, MDB_txn *txn) {
-  enum { MAIN_AND_META = 4 };
+  enum { METAS = 2, FREE_LIST = 0, MAIN = 1 };
   const bcsi_index *index = &store->index;
-  const MDB_dbi trees[] = {0 /* the free list */, index->entries, index->digests, index->recent, index->tags,
+  const MDB_dbi trees[] = {FREE_LIST, MAIN, index->entries, index->digests, index->recent, index->tags,
                            index->blobs, index->trash, index->free_slots, index->meta};
-  uint64_t pages = MAIN_AND_META, page_size = 4096;
+  uint64_t pages = METAS, page_size = 4096;
   for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
     MDB_stat tree;
     if (mdb_stat(txn, trees[i], &tree) != 0) continue;

@@ -6,18 +6,18 @@
  *
  * LMDB 0.9, data format 1 (host byte order; `p` is the page size):
  *
- *   page    0 number (8), 8 pad or the size of a LEAF2 page's items (2), 10 kind (2), 12 lower (2), 14 upper (2);
- *           an overflow run has its count of pages in place of lower and upper (4)
- *   kinds   1 branch, 2 leaf, 4 overflow, 8 meta, 0x20 leaf of equal items without nodes, 0x40 page inside a node
+ *   page    0 number (8), 8 pad (2), 10 kind (2), 12 lower (2), 14 upper (2); an overflow run has its count of pages in
+ *           place of lower and upper (4)
+ *   kinds   1 branch, 2 leaf, 4 overflow, 8 meta
  *   body    offsets of the nodes (2 each) from 16 to lower, nodes from upper to p, each node once, no two overlapping
  *   node    0 length of the data, or the child's number (bits 0 to 31; 32 to 47 in the flags), 4 flags (2),
- *           6 length of the key (2), 8 key, then data: flags 1 the first page of an overflow run (8), 2 a tree (48),
- *           4 duplicates: a page inside the node, or, with 2, a tree of them
- *   tree    0 item size (4), 4 flags (2), 6 depth (2), 8 branch, leaf and overflow pages (8 each), 32 entries (8), 40 root
- *   meta    pages 0 and 1, from 16: magic (4), version (4), address (8), map size (8), the tree of free pages (its item
- *           size is the page size), the main tree, last page (8), transaction (8). Transaction n is in page n & 1.
+ *           6 length of the key (2), 8 key, then data: flags 1 the first page of an overflow run (8), 2 a tree (48)
+ *   tree    0 pad (4), 4 flags (2), 6 depth (2), 8 branch, leaf and overflow pages (8 each), 32 entries (8), 40 root
+ *   meta    pages 0 and 1, from 16: magic (4), version (4), address (8), map size (8), the tree of free pages (its pad
+ *           is the page size), the main tree, last page (8), transaction (8). Transaction n is in page n & 1.
  *
  * The tree of free pages has the transaction that freed them as key and a list as data: count, then numbers, descending.
+ * No other tree has flags: LMDB's other orders and its duplicates, with pages of their own kinds, are in no index of ours.
  *
  * A snapshot is read beside writers of any process: while a read transaction of it lasts, its pages are not written
  * again. Only its meta page is, by the second commit after it, which begins only when readers are told of the first. So
@@ -34,12 +34,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BRANCH = 1, LEAF = 2, OVERFLOW = 4, META = 8, DIRTY = 0x10, LEAF2 = 0x20, INSIDE = 0x40 };
-enum { NODE_BIG = 1, NODE_TREE = 2, NODE_DUPLICATES = 4 };
+enum { BRANCH = 1, LEAF = 2, OVERFLOW = 4, META = 8 };
+enum { NODE_BIG = 1, NODE_TREE = 2 };
 enum {
   PAGE_HEAD = 16, NODE_HEAD = 8, KEY_MAX = 511, DEPTH_MAX = 32, PAGE_MIN = 256, PAGE_MAX = 32768, METAS = 2,
   TREE_FLAGS = MDB_REVERSEKEY | MDB_DUPSORT | MDB_INTEGERKEY | MDB_DUPFIXED | MDB_INTEGERDUP | MDB_REVERSEDUP,
-  OF_DUPLICATES = MDB_DUPFIXED | MDB_INTEGERDUP | MDB_REVERSEDUP,
   SNAPSHOT_TRIES = 10000, SHORT_MAX = 1 << 28,
 };
 static const uint64_t no_page = UINT64_MAX;
@@ -66,7 +65,7 @@ typedef struct meta {
 _Static_assert(sizeof(head) == PAGE_HEAD && sizeof(node) == NODE_HEAD, "as LMDB has them");
 _Static_assert(sizeof(tree) == 48 && sizeof(meta) == 136, "as LMDB has them");
 
-typedef enum kind { FREE, MAIN, NAMED, DUPLICATES } kind;
+typedef enum kind { FREE, MAIN, NAMED } kind;
 typedef enum side { LEFT = 1, RIGHT = 2, BOTH = 3, ALL = 4 } side;
 
 typedef struct span {
@@ -81,18 +80,16 @@ typedef struct walk {
   meta meta;
   bool all;
   uint64_t *seen; /* a bit each: in use or free; NULL where only the paths are walked */
-  uint8_t *buffers[3 * DEPTH_MAX], *taken;
+  uint8_t *buffers[2 * DEPTH_MAX], *taken; /* a page each: of a named tree behind those of the main one */
   bool (*stop)(void *context);
   void *context;
   bcs_page_damage *damage;
 } walk;
 
-/* The tree that is walked, and which of the buffers are its. */
+/* The tree that is walked. */
 typedef struct place {
   const tree *tree;
   kind kind;
-  unsigned order; /* of its keys: MDB_INTEGERKEY, MDB_REVERSEKEY or 0 */
-  unsigned buffers;
 } place;
 
 static bcs_status bad(walk *w, uint64_t page, const char *cause) {
@@ -148,7 +145,7 @@ static bcs_status read_page(walk *w, uint64_t from, uint64_t number, unsigned bu
   return read_at(w, *out, w->page_size, number * w->page_size, number);
 }
 
-/* ---- what stands in a page; `size` is the page's, or that of the node's data it stands in */
+/* ---- what stands in a page */
 
 static head head_at(const uint8_t *page) {
   head h;
@@ -172,11 +169,12 @@ static span key_of(const uint8_t *at) { return (span){at + NODE_HEAD, node_head(
 static const uint8_t *data_of(const uint8_t *at) { return at + NODE_HEAD + node_head(at).key_count; }
 
 /* Offsets and lengths: what comes after this may follow them. */
-static bcs_status check_nodes(walk *w, uint64_t number, const uint8_t *page, size_t size, bool leaf) {
+static bcs_status check_nodes(walk *w, uint64_t number, const uint8_t *page, bool leaf) {
   head h = head_at(page);
+  size_t size = w->page_size;
   if (h.lower < PAGE_HEAD || h.lower % 2 != 0 || h.upper < h.lower || h.upper > size)
     return bad(w, number, "its bounds are not in order");
-  size_t largest = ((w->page_size - PAGE_HEAD) / 2 & ~(size_t)1) - 2, sum = 0;
+  size_t largest = ((size - PAGE_HEAD) / 2 & ~(size_t)1) - 2, sum = 0;
   memset(w->taken, 0, size);
   for (size_t i = 0; i < (size_t)(h.lower - PAGE_HEAD) / 2; i++) {
     const uint8_t *at = node_at(page, i);
@@ -197,9 +195,10 @@ static bcs_status check_nodes(walk *w, uint64_t number, const uint8_t *page, siz
   return BCS_OK;
 }
 
-static int order(span a, span b, unsigned flags) {
-  if (flags & MDB_INTEGERKEY && a.count == b.count && (a.count == 8 || a.count == 4)) {
-    uint64_t x = 0, y = 0;
+/* The keys of the tree of free pages are numbers. */
+static int order(span a, span b, kind kind) {
+  uint64_t x, y;
+  if (kind == FREE && a.count == sizeof x && b.count == sizeof y) {
     memcpy(&x, a.bytes, a.count); /* in host order, which is little-endian: see OnDiskFormat */
     memcpy(&y, b.bytes, b.count);
     return x < y ? -1 : x > y;
@@ -209,30 +208,10 @@ static int order(span a, span b, unsigned flags) {
   return a.count < b.count ? -1 : a.count > b.count;
 }
 
-static bcs_status check_key(walk *w, uint64_t number, span key, span before, unsigned flags, bool may_equal) {
-  if (!before.bytes || flags & MDB_REVERSEKEY) return BCS_OK;
-  int c = order(before, key, flags);
+static bcs_status check_key(walk *w, uint64_t number, span key, span before, kind kind, bool may_equal) {
+  if (!before.bytes) return BCS_OK;
+  int c = order(before, key, kind);
   return c < 0 || (may_equal && c == 0) ? BCS_OK : bad(w, number, "its keys are not in order");
-}
-
-/* Items of one size, one after another: the numbers lower and upper only tell how many, and the room that is left. */
-static bcs_status check_items(walk *w, uint64_t number, const uint8_t *page, size_t size, unsigned flags, span low,
-                              span high, uint64_t *count) {
-  head h = head_at(page);
-  if (h.lower <= PAGE_HEAD || h.lower % 2 != 0 || h.upper < h.lower || h.pad == 0)
-    return bad(w, number, "its bounds are not in order");
-  size_t items = (size_t)(h.lower - PAGE_HEAD) / 2;
-  if (PAGE_HEAD + items * h.pad + (size_t)(h.upper - h.lower) > size)
-    return bad(w, number, "it has more items than room");
-  bcs_status status = BCS_OK;
-  for (size_t i = 0; status == BCS_OK && i < items; i++) {
-    span item = {page + PAGE_HEAD + i * h.pad, h.pad};
-    status = check_key(w, number, item, low, flags, i == 0);
-    low = item;
-  }
-  if (status == BCS_OK && high.bytes) status = check_key(w, number, high, low, flags, false);
-  *count += items;
-  return status;
 }
 
 /* ---- data of leaves */
@@ -294,56 +273,18 @@ static bcs_status check_free(walk *w, uint64_t number, const uint8_t *at, bool b
   return status == BCS_OK ? check_list(w, first, NULL, first * w->page_size + PAGE_HEAD, count) : status;
 }
 
-static bcs_status check_duplicates(walk *w, const place *at, uint64_t number, const uint8_t *in, bool is_tree,
-                                   uint64_t count, uint64_t *entries) {
-  unsigned flags = at->tree->flags;
-  unsigned by = (flags & MDB_INTEGERDUP ? MDB_INTEGERKEY : 0) | (flags & MDB_REVERSEDUP ? MDB_REVERSEKEY : 0);
-  bool fixed = flags & MDB_DUPFIXED;
-  if (is_tree) {
-    tree inner;
-    if (count != sizeof inner) return bad(w, number, "a tree's description has another size");
-    memcpy(&inner, data_of(in), sizeof inner);
-    if (fixed != !!(inner.flags & MDB_DUPFIXED)) return bad(w, number, "a tree of duplicates has flags of another");
-    *entries += inner.entries;
-    return check_tree(w, &(place){&inner, DUPLICATES, by, 2 * DEPTH_MAX}, number);
-  }
-  const uint8_t *page = data_of(in);
-  if (count < PAGE_HEAD) return bad(w, number, "duplicates without a head");
-  if ((head_at(page).kind & ~DIRTY) != (LEAF | INSIDE | (fixed ? LEAF2 : 0)))
-    return bad(w, number, "duplicates of another kind");
-  if (fixed) return check_items(w, number, page, count, by, (span){0}, (span){0}, entries);
-  /* Variable duplicates are not in our index; their nodes are kept inside, their order is not looked at. */
-  if (!w->all) return BCS_OK;
-  uint8_t *taken = w->taken;
-  if (!(w->taken = malloc(w->page_size))) {
-    w->taken = taken;
-    return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "check index", w->path, NULL);
-  }
-  bcs_status status = check_nodes(w, number, page, count, true);
-  free(w->taken);
-  w->taken = taken;
-  if (status == BCS_OK) *entries += (uint64_t)(head_at(page).lower - PAGE_HEAD) / 2;
-  return status;
-}
-
 static bcs_status check_data(walk *w, const place *at, uint64_t number, const uint8_t *in, uint64_t *entries) {
   node n = node_head(in);
   uint64_t count = data_count(n), first;
-  bool sorted = at->kind == NAMED && at->tree->flags & MDB_DUPSORT;
-  unsigned allowed = at->kind == DUPLICATES ? 0 : sorted ? NODE_DUPLICATES | NODE_TREE : NODE_BIG;
   if (at->kind == MAIN && n.flags == NODE_TREE) {
     tree inner;
     if (count != sizeof inner) return bad(w, number, "a tree's description has another size");
     memcpy(&inner, data_of(in), sizeof inner);
-    span name = key_of(in);
-    int known = bcsi_tree_flags((const char *)name.bytes, name.count);
-    if (known >= 0 && inner.flags != known) return bad(w, number, "a tree of ours has flags of another");
+    if (inner.flags != 0) return bad(w, number, "a tree of ours has flags of another");
     *entries += 1;
-    return check_tree(w, &(place){&inner, NAMED, inner.flags, DEPTH_MAX}, number);
+    return check_tree(w, &(place){&inner, NAMED}, number);
   }
-  if ((n.flags & ~allowed) != 0 || n.flags == NODE_TREE) return bad(w, number, "a node's flags do not fit its place");
-  if (n.flags & NODE_DUPLICATES)
-    return check_duplicates(w, at, number, in, n.flags & NODE_TREE, count, entries);
+  if ((n.flags & ~NODE_BIG) != 0) return bad(w, number, "a node's flags do not fit its place");
   *entries += 1;
   if (at->kind == FREE) return check_free(w, number, in, n.flags & NODE_BIG, count);
   if (!(n.flags & NODE_BIG)) return BCS_OK;
@@ -357,16 +298,13 @@ static bcs_status check_data(walk *w, const place *at, uint64_t number, const ui
 static bcs_status visit(walk *w, const place *at, uint64_t from, uint64_t number, unsigned level, side side, span low,
                         span high, uint64_t *entries) {
   uint8_t *page;
-  bcs_status status = read_page(w, from, number, at->buffers + level, &page);
+  bcs_status status = read_page(w, from, number, (at->kind == NAMED ? DEPTH_MAX : 0) + level, &page);
   if (status != BCS_OK) return status;
   head h = head_at(page);
-  bool leaf = level + 1 == at->tree->depth, items = leaf && at->kind == DUPLICATES && at->tree->flags & MDB_DUPFIXED;
+  bool leaf = level + 1 == at->tree->depth;
   if (h.number != number) return bad(w, number, "it has the number of another page");
-  if (h.kind != (leaf ? LEAF | (items ? LEAF2 : 0) : BRANCH))
-    return bad(w, number, "its kind is not the one that its place wants");
-  if (items && h.pad != at->tree->pad) return bad(w, number, "its items have another size than the tree's");
-  if (items) return check_items(w, number, page, w->page_size, at->order, low, high, entries);
-  if ((status = check_nodes(w, number, page, w->page_size, leaf)) != BCS_OK) return status;
+  if (h.kind != (leaf ? LEAF : BRANCH)) return bad(w, number, "its kind is not the one that its place wants");
+  if ((status = check_nodes(w, number, page, leaf)) != BCS_OK) return status;
   size_t count = (size_t)(h.lower - PAGE_HEAD) / 2;
   if (count < (leaf || at->kind == FREE ? 1 : 2)) return bad(w, number, "it has too few nodes");
 
@@ -374,11 +312,11 @@ static bcs_status visit(walk *w, const place *at, uint64_t from, uint64_t number
   span before = low;
   for (size_t i = leaf ? 0 : 1; i < count; i++) {
     span key = key_of(node_at(page, i));
-    status = check_key(w, number, key, before, at->order, before.bytes == low.bytes);
+    status = check_key(w, number, key, before, at->kind, before.bytes == low.bytes);
     if (status != BCS_OK) return status;
     before = key;
   }
-  if (high.bytes && before.bytes) status = check_key(w, number, high, before, at->order, false);
+  if (high.bytes && before.bytes) status = check_key(w, number, high, before, at->kind, false);
   for (size_t i = 0; status == BCS_OK && i < count; i++) {
     const uint8_t *in = node_at(page, i);
     if (leaf) {
@@ -398,13 +336,11 @@ static bcs_status visit(walk *w, const place *at, uint64_t from, uint64_t number
 
 static bcs_status check_tree(walk *w, const place *at, uint64_t from) {
   const tree *t = at->tree;
-  if (t->flags & ~TREE_FLAGS || (t->flags & OF_DUPLICATES && !(t->flags & MDB_DUPSORT) && at->kind != DUPLICATES))
-    return bad(w, from, "a tree's flags do not go together");
   if (t->root == no_page)
     return t->depth == 0 && t->entries == 0 ? BCS_OK : bad(w, from, "a tree has entries and no root");
   if (t->depth == 0 || t->depth > DEPTH_MAX) return bad(w, from, "a tree has a depth that trees cannot have");
   bcs_status status = check_run(w, from, t->root, 1);
-  if (status != BCS_OK || (at->kind == DUPLICATES && !w->all)) return status;
+  if (status != BCS_OK) return status;
   uint64_t entries = 0;
   status = visit(w, at, from, t->root, 0, w->all ? ALL : BOTH, (span){0}, (span){0}, &entries);
   if (status == BCS_OK && w->all && entries != t->entries)
@@ -422,7 +358,7 @@ static bcs_status check_trees(walk *w, uint64_t from) {
       return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "check index", w->path, NULL);
     w->seen[0] = 3;
   }
-  bcs_status status = check_tree(w, &(place){&w->meta.free, FREE, MDB_INTEGERKEY, 0}, from);
+  bcs_status status = check_tree(w, &(place){&w->meta.free, FREE}, from);
   for (uint64_t page = w->file_pages; status == BCS_OK && page <= w->meta.last; page++)
     if (!(w->seen[page / 64] >> (page % 64) & 1)) status = bad(w, page, "it is behind the end of the file");
   if (!all) {
@@ -430,7 +366,7 @@ static bcs_status check_trees(walk *w, uint64_t from) {
     w->seen = NULL;
   }
   w->all = all;
-  return status == BCS_OK ? check_tree(w, &(place){&w->meta.main, MAIN, 0, 0}, from) : status;
+  return status == BCS_OK ? check_tree(w, &(place){&w->meta.main, MAIN}, from) : status;
 }
 
 /* ---- meta pages */
@@ -486,7 +422,7 @@ static bcs_status check_meta(walk *w, uint64_t number) {
   if (m->last < METAS - 1 || m->last >= map_max / w->page_size || m->map_size > map_max ||
       m->map_size / w->page_size <= m->last)
     return bad(w, number, "its sizes do not go together");
-  if ((m->free.flags & TREE_FLAGS) != MDB_INTEGERKEY || (m->main.flags & TREE_FLAGS) != 0)
+  if ((m->free.flags & TREE_FLAGS) != MDB_INTEGERKEY || m->main.flags != 0)
     return bad(w, number, "its trees have flags of others");
   return BCS_OK;
 }
@@ -504,7 +440,6 @@ static bcs_status check_file(walk *w, bool only_metas, MDB_txn *txn) {
   if (status != BCS_OK) return status;
   if (fstat(w->fd, &st) != 0) return bcsi_fail_errno(errno, "stat", w->path); /* again: the snapshot is known now */
   w->file_pages = (uint64_t)st.st_size / w->page_size;
-  w->meta.free.flags &= TREE_FLAGS;
   if (!(w->taken = malloc(w->page_size))) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "check index", w->path, NULL);
   return check_trees(w, number);
 }

@@ -1,6 +1,6 @@
 /* Tags: names that group entries for their removal. The record has them, the tree `tags` leads from one to its entries:
  *
- *   tags  first 16 bytes of SHA-256(tag) → key hashes, fixed-size duplicates
+ *   tags  first 16 bytes of SHA-256(tag), key hash (16) → nothing
  *
  * As with digests, a row only leads to an entry; the entry's record tells whether it has the tag. */
 #include "internal.h"
@@ -37,6 +37,13 @@ bool bcsi_has_tag_hash(const bcs_record *record, const uint8_t hash[BCS_HASH_SIZ
   return false;
 }
 
+static bool link_of(const uint8_t *tag, size_t length, const uint8_t *key_hash, uint8_t out[BCSI_LINK_SIZE]) {
+  uint8_t hash[BCS_HASH_SIZE];
+  if (bcsi_key_hash(tag, length, hash) != BCS_OK) return false;
+  bcsi_link_make(hash, key_hash, out);
+  return true;
+}
+
 int bcsi_tags_note(bcs_store *store, MDB_txn *txn, const uint8_t *tags, size_t count,
                    const uint8_t key_hash[BCS_HASH_SIZE], bool add) {
   if (count == 0) return 0;
@@ -47,15 +54,9 @@ int bcsi_tags_note(bcs_store *store, MDB_txn *txn, const uint8_t *tags, size_t c
   size_t at = 0, length;
   int rc = 0;
   while (rc == 0 && next_tag(copy, count, &at, &tag, &length)) {
-    uint8_t hash[BCS_HASH_SIZE];
-    if (bcsi_key_hash(tag, length, hash) != BCS_OK) {
-      rc = ENOMEM;
-      break;
-    }
-    MDB_val key = {sizeof hash, hash}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash};
-    rc = add ? mdb_put(txn, store->index.tags, &key, &value, MDB_NODUPDATA)
-             : mdb_del(txn, store->index.tags, &key, &value);
-    if (rc == MDB_KEYEXIST || rc == MDB_NOTFOUND) rc = 0;
+    uint8_t link[BCSI_LINK_SIZE];
+    if (!link_of(tag, length, key_hash, link)) rc = ENOMEM;
+    else rc = add ? bcsi_link_put(txn, store->index.tags, link) : bcsi_link_remove(txn, store->index.tags, link);
   }
   free(copy);
   return rc;
@@ -71,24 +72,15 @@ uint64_t bcsi_tags_count(const bcs_record *record) {
 
 /* How many of a record's tags have no row; with `repair` they get one. */
 int bcsi_tags_check(bcs_store *store, MDB_txn *txn, const bcs_record *record, bool repair, uint64_t *wrong) {
-  MDB_cursor *cursor;
-  if (record->tags_count == 0) return 0;
-  int rc = mdb_cursor_open(txn, store->index.tags, &cursor);
-  if (rc != 0) return rc;
   const uint8_t *tag;
   size_t at = 0, length;
   uint64_t missing = 0;
+  int rc = 0;
   while (rc == 0 && next_tag(record->tags, record->tags_count, &at, &tag, &length)) {
-    uint8_t hash[BCS_HASH_SIZE];
-    if (bcsi_key_hash(tag, length, hash) != BCS_OK) rc = ENOMEM;
-    MDB_val key = {sizeof hash, hash}, value = {BCS_HASH_SIZE, (void *)(uintptr_t)record->key_hash};
-    if (rc == 0) rc = mdb_cursor_get(cursor, &key, &value, MDB_GET_BOTH);
-    if (rc == MDB_NOTFOUND) {
-      missing++;
-      rc = 0;
-    }
+    uint8_t link[BCSI_LINK_SIZE];
+    if (!link_of(tag, length, record->key_hash, link)) rc = ENOMEM;
+    else if (!bcsi_link_exists(txn, store->index.tags, link, &rc)) missing++;
   }
-  mdb_cursor_close(cursor);
   *wrong += missing;
   if (rc == 0 && missing > 0 && repair)
     rc = bcsi_tags_note(store, txn, record->tags, record->tags_count, record->key_hash, true);
@@ -97,7 +89,6 @@ int bcsi_tags_check(bcs_store *store, MDB_txn *txn, const bcs_record *record, bo
 
 bcs_status bcs_list_tagged(bcs_store *store, const void *tag, size_t tag_count, uint8_t cursor[BCS_HASH_SIZE],
                            size_t limit, bcs_found found, void *context, bool *done) {
-  static const uint8_t start[BCS_HASH_SIZE];
   enum { ROWS_AT_ONCE = 4096 };
   uint8_t hash[BCS_HASH_SIZE];
   *done = false;
@@ -112,17 +103,14 @@ bcs_status bcs_list_tagged(bcs_store *store, const void *tag, size_t tag_count, 
     bcsi_reader_leave(reader);
     return bcsi_fail_lmdb(rc, "list", store->index.path);
   }
-  MDB_val key = {sizeof hash, hash}, value = {BCS_HASH_SIZE, cursor};
-  bool from_start = memcmp(cursor, start, sizeof start) == 0;
-  rc = mdb_cursor_get(rows, &key, &value, from_start ? MDB_SET_KEY : MDB_GET_BOTH_RANGE);
-  if (rc == 0 && from_start) rc = mdb_cursor_get(rows, &key, &value, MDB_FIRST_DUP);
-  if (rc == 0 && !from_start && memcmp(value.mv_data, cursor, BCS_HASH_SIZE) == 0)
-    rc = mdb_cursor_get(rows, &key, &value, MDB_NEXT_DUP);
+  const uint8_t *key_hash;
+  rc = bcsi_link_find(rows, hash, cursor, &key_hash);
+  if (rc == 0 && memcmp(key_hash, cursor, BCS_HASH_SIZE) == 0) rc = bcsi_link_next(rows, hash, &key_hash);
   size_t given = 0;
   for (int looked = 0; rc == 0 && given < limit && looked < ROWS_AT_ONCE; looked++) {
     MDB_val name = {BCS_HASH_SIZE, cursor}, row;
     bcsi_record record;
-    memcpy(cursor, value.mv_data, BCS_HASH_SIZE);
+    memcpy(cursor, key_hash, BCS_HASH_SIZE);
     if (mdb_get(reader->txn, store->index.entries, &name, &row) == 0 &&
         bcsi_record_decode(row.mv_data, row.mv_size, &record) && bcsi_has_tag(&record.view, tag, tag_count)) {
       memcpy(record.view.key_hash, cursor, BCS_HASH_SIZE);
@@ -130,7 +118,7 @@ bcs_status bcs_list_tagged(bcs_store *store, const void *tag, size_t tag_count, 
       found(context, &record.view, NULL);
       given++;
     }
-    rc = mdb_cursor_get(rows, &key, &value, MDB_NEXT_DUP);
+    rc = bcsi_link_next(rows, hash, &key_hash);
   }
   *done = rc == MDB_NOTFOUND;
   mdb_cursor_close(rows);

@@ -156,6 +156,30 @@ import Testing
     bcs_close(store)
   }
 
+  /// MDB_DUPSORT and MDB_DUPFIXED, which LMDB would follow without a word: the index of a version that kept duplicates.
+  @Test(arguments: ["digests", "tags"])
+  func anIndexWithDuplicatesIsSetAsideAndItsBlobsStay(tree: String) async throws {
+    let folder = CacheFolder(directory.path("cache"))
+    let bytes = seededBytes(count: 100_000, seed: 1)
+    let first = try BlobCache(directory: folder.path)
+    let digest = try await first.store(bytes, for: "large", tags: ["tag"]).digest
+    try await first.close()
+    let inode = try #require(fileStatus(folder.blobFile(digest))?.st_ino)
+    let file = IndexFile(of: folder.path)
+    try file.setFlags(0x14, ofTree: tree)
+    for all in [false, true] {
+      #expect(try file.damage(all: all)?.hasSuffix("a tree of ours has flags of another") == true)
+    }
+    let second = try BlobCache(directory: folder.path)
+    #expect(folder.quarantined.contains { $0.hasPrefix("index.") })
+    #expect(try second.blob(for: "large") == nil)
+    try await second.store(bytes, for: "large", tags: ["tag"])
+    #expect(fileStatus(folder.blobFile(digest))?.st_ino == inode)
+    #expect(try await second.removeAll(tagged: "tag") == 1)
+    try await second.close()
+    #expect(try file.damage(all: true) == nil)
+  }
+
   @Test func besideAWritingProcessNothingIsSuspected() async throws {
     let path = directory.path("cache")
     let writer = try await SecondProcess.over(path)

@@ -69,6 +69,29 @@ struct LimitsHoldTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  /// The limit counts the index by what LMDB tells of its trees. Here it is held against the file: all pages up to the
+  /// last one that are not free.
+  @Test func whatTheLimitCountsIsWhatTheIndexTakes() async throws {
+    let cache = try open(.unlimited)
+    for start in stride(from: 0, to: 20_000, by: 1_000) {
+      try await cache.storeAll(
+        (start..<start + 1_000).map {
+          .init(key: "\($0)", bytes: [1, 2, 3], tags: ["one", "another"])
+        })
+    }
+    for prefix in ["", "12", "1"] {
+      if !prefix.isEmpty { try await cache.removeAll(withPrefix: .init(prefix)) }
+      let census = try await cache.census()
+      let pages = try IndexFile(of: folder.path).lastPage + 1
+      let taken = pages * IndexFile.pageSize - census.indexFreeBytes
+      #expect(census.statistics.usedBytes == taken, "after the removal of \(prefix)")
+      // It is reckoned before the commit, which writes the list of free pages anew.
+      #expect(abs(cache.statistics.usedBytes - taken) <= 8 * IndexFile.pageSize)
+    }
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   @Test func severalProcessesTogetherKeepToTheLimitThatOneSet() async throws {
     let limit = 12 << 20
     let cache = try open(.bytes(limit))

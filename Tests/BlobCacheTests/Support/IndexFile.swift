@@ -12,7 +12,7 @@ struct IndexFile {
   init(of cache: String) { path = cache + "/index/data.mdb" }
 
   enum Kind: String, CaseIterable {
-    case meta, freeList, mainRoot, branch, leaf, items, overflow
+    case meta, freeList, mainRoot, branch, leaf, overflow
   }
 
   enum Damage: String, CaseIterable {
@@ -60,7 +60,7 @@ struct IndexFile {
     case .mainRoot: return [word(bytes, meta + 128)]
     default: break
     }
-    let flags: [Kind: UInt8] = [.meta: 8, .branch: 1, .leaf: 2, .items: 0x22, .overflow: 4]
+    let flags: [Kind: UInt8] = [.meta: 8, .branch: 1, .leaf: 2, .overflow: 4]
     return (0..<bytes.count / Self.pageSize).filter { page in
       word(bytes, page * Self.pageSize) == page
         && bytes[page * Self.pageSize + 10] == flags[kind]
@@ -88,6 +88,15 @@ struct IndexFile {
       try #require(
         truncate(path, start + Int.random(in: 0..<Self.pageSize, using: &random)) == 0)
     }
+  }
+
+  /// Gives one of the trees flags, as if it had been made with them.
+  func setFlags(_ flags: UInt8, ofTree name: String) throws {
+    let bytes = try bytes()
+    let start = word(bytes, newestMeta(bytes) + 128) * Self.pageSize
+    let root = Data(bytes[start..<start + Self.pageSize])
+    let key = try #require(root.range(of: Data([UInt8(name.utf8.count), 0]) + Data(name.utf8)))
+    try overwrite(path, at: start + key.upperBound + 4, with: [flags, 0])
   }
 
   /// What is wrong with it, by all pages or by those that are looked at when a directory is opened.
