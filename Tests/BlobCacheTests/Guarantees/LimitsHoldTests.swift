@@ -364,7 +364,10 @@ struct LimitsHoldTests {
     for round in 0..<10 {
       clock.advance(by: .seconds(60))
       _ = try await other.call("clock \(clock.now.timeIntervalSince1970)")
-      for i in 0..<20 { #expect(try await other.call("get key-\(i)").hasPrefix("hit")) }
+      // One line in five, so that every sample of neighbours has others, too.
+      for i in stride(from: 0, to: 100, by: 5) {
+        #expect(try await other.call("get key-\(i)").hasPrefix("hit"))
+      }
       try await fill(cache, 1_000 + round * 20..<1_020 + round * 20, size: 100)
     }
     try await other.end()
