@@ -245,6 +245,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
+      bcsi_checkpoint_published(store, b->published_count);
       bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;
@@ -365,11 +366,13 @@ static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *write
                                        bool *over) {
   enum { MOMENTS = 1000, MOMENT_US = 2000 };
   bcs_status admitted = BCS_OK;
-  if (try_only && bcsi_free_would_wait(store)) return bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
+  if (try_only && (bcsi_free_would_wait(store) || !bcsi_checkpoint_is_held(store)))
+    return bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
   if (has_put(writes, count)) admitted = bcsi_free_admits(store);
   for (int i = 0; admitted == BCS_HELD && !store->free_refuses && i < MOMENTS; i++) {
+    bool by_checkpoint = store->free_held_by == BCSI_HELD_BY_CHECKPOINT;
     bcsi_writer_unlock(store);
-    usleep(MOMENT_US);
+    if (!by_checkpoint || bcsi_checkpoint(store) != BCS_OK) usleep(MOMENT_US);
     admitted = bcsi_writer_lock(store, false);
     if (admitted != BCS_OK) return admitted;
     admitted = bcsi_free_admits(store);

@@ -322,6 +322,7 @@ static void drop_older_indexes(bcs_store *store) {
     if (old < 0) continue;
     (void)unlinkat(old, "data.mdb", 0);
     (void)unlinkat(old, "lock.mdb", 0);
+    (void)unlinkat(old, "checkpoint", 0);
     close(old);
     (void)unlinkat(store->quarantine_fd, item->d_name, AT_REMOVEDIR); /* stays when something unknown is in it */
   }
@@ -449,11 +450,20 @@ bcs_status bcsi_layout_create(bcs_store *store) {
   if (status != BCS_OK) return status;
   /* LOCK says who used it last; a directory whose LOCK was lost may be of any boot. */
   bool other_boot = alone && has_format && !(known && strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0);
+  bool restored = false;
   if (other_boot && !store->durable) {
-    status = bcsi_index_set_aside(store);
+    status = bcsi_checkpoint_restore(store, &restored);
+    if (status == BCS_OK && !restored) status = bcsi_index_set_aside(store);
     if (status != BCS_OK) return status;
   }
+  store->check_all_pages = restored;
   status = open_index_and_slots(store, alone, other_boot);
+  if (status == BCS_OK && alone) status = bcsi_checkpoint_load(store);
+  store->info.index_restored = restored && !store->info.index_set_aside;
+  if (status == BCS_OK && other_boot) bcsi_slots_set_restored(store, store->info.index_restored);
+  /* Files that were written after the checkpoint may be torn under names that it knows. */
+  if (status == BCS_OK && bcsi_slots_restored(store) && store->options.verification == BCS_VERIFY_NEVER)
+    store->options.verification = BCS_VERIFY_FIRST_READ;
   if (status == BCS_OK && alone) status = write_users(store);
   if (status == BCS_OK && !has_format) status = write_format(store);
   if (status == BCS_OK) status = bcsi_staging_sweep(store);

@@ -8,10 +8,8 @@
  * Which pages: exactly those that LMDB itself might overwrite next, freed by a transaction before the oldest one that a
  * reader sees. A reader that stands still (a process that was stopped, or has no share of the processor) keeps
  * everything that was freed since, and the file grows with each commit. Beyond some allowances, stores wait for it, and are
- * refused in the end: the bound is a promise, and what is in the cache can still be read. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+ * refused in the end: the bound is a promise, and what is in the cache can still be read. The pin of a checkpoint keeps
+ * pages in the same way; there stores wait for the next one (checkpoint.c). */
 #include "internal.h"
 
 #include <errno.h>
@@ -20,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HELD_FROM = 4 /* allowances */, AGAIN_AFTER = 16 /* commits, where one look did not help */ };
+enum { WANTED_FROM = 2, HELD_FROM = 4 /* allowances */, AGAIN_AFTER = 4 /* commits, where one look did not help */ };
 
 uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live) {
   static const uint64_t mebibyte = 1 << 20;
@@ -161,6 +159,9 @@ static bcs_status punch_some(bcs_store *store, bool *more) {
   struct stat st;
   MDB_stat tree;
   oldest old = oldest_reader(store, reader->txn);
+  uint64_t checkpoint = bcsi_checkpoint_transaction(store); /* whether or not its pin is among them */
+  bool by_checkpoint = checkpoint > 0 && checkpoint <= old.transaction;
+  if (by_checkpoint) old.transaction = checkpoint;
   work w = {.wanted = spare - allowance / 2, .punches = PUNCHES};
   int rc = data_file(store, &w.fd, &st) ? mdb_stat(reader->txn, store->index.meta, &tree) : errno;
   if (rc == 0) {
@@ -175,7 +176,12 @@ static bcs_status punch_some(bcs_store *store, bool *more) {
   }
   *more = rc == 0 && w.punches == 0;
   spare = spare_bytes(store);
-  if (held && bcsi_limits(store).bytes > 0 && spare > HELD_FROM * allowance) store->free_held_by = old.pid;
+  if (held && by_checkpoint) {
+    if (spare > WANTED_FROM * allowance) store->checkpoint_wanted = true;
+    if (spare > HELD_FROM * allowance) store->free_held_by = BCSI_HELD_BY_CHECKPOINT;
+  } else if (held && bcsi_limits(store).bytes > 0 && spare > HELD_FROM * allowance) {
+    store->free_held_by = old.pid;
+  }
   store->free_wait = spare > allowance && !*more ? AGAIN_AFTER : 0;
   return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "punch holes", store->index.path);
 }
@@ -224,6 +230,7 @@ bcs_status bcsi_free_admits(bcs_store *store) {
   if (store->free_held_by == 0) return BCS_OK;
   bcs_status status = punch_some(store, &more);
   if (status != BCS_OK || store->free_held_by == 0) return status;
+  if (store->free_held_by == BCSI_HELD_BY_CHECKPOINT) return bcsi_fail(BCS_HELD, 0, "store", store->index.path, NULL);
   char cause[120];
   snprintf(cause, sizeof cause, "process %ld reads an old state; continue or end it", store->free_held_by);
   return bcsi_fail(BCS_HELD, 0, "store", store->index.path, cause);

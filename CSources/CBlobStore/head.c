@@ -90,6 +90,16 @@ void bcsi_slots_count_evicted(bcs_store *store, uint64_t count) {
 }
 uint64_t bcsi_slots_evictions(bcs_store *store) { return store->slots.map ? load(&head_of(store)->evictions) : 0; }
 
+enum { NOT_RESTORED, RESTORED, RESTORED_AND_SWEPT };
+void bcsi_slots_set_restored(bcs_store *store, bool restored) {
+  if (store->slots.map) put(&head_of(store)->restored, restored ? RESTORED : NOT_RESTORED);
+}
+bool bcsi_slots_restored(bcs_store *store) { return store->slots.map && load(&head_of(store)->restored) != NOT_RESTORED; }
+bool bcsi_slots_misses_files(bcs_store *store) {
+  return store->slots.map && load(&head_of(store)->restored) == RESTORED;
+}
+void bcsi_slots_found_missing(bcs_store *store) { put(&head_of(store)->restored, RESTORED_AND_SWEPT); }
+
 /* ---- stripes */
 
 _Atomic uint64_t *bcsi_slots_stripe(bcs_store *store, unsigned index) {

@@ -233,7 +233,7 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   char data_file[4300];
   bcs_page_damage damage;
   bcsi_join(index->path, file_names[0], data_file, sizeof data_file);
-  status = bcsi_pages_check(data_file, quiet ? BCSI_PAGES_PATHS : BCSI_PAGES_METAS, NULL, NULL, NULL, &damage);
+  status = bcsi_pages_check(data_file, store->check_all_pages ? BCSI_PAGES_ALL : quiet ? BCSI_PAGES_PATHS : BCSI_PAGES_METAS, NULL, NULL, NULL, &damage);
   *damaged = status == BCS_CORRUPT;
   struct stat st;
   bool is_missing = status == BCS_NOT_FOUND;
@@ -277,6 +277,7 @@ static void abort_readers(bcsi_index *index) {
 
 void bcsi_index_close(bcs_store *store) {
   if (!store->index.env) return;
+  bcsi_checkpoint_unpin(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   store->index.env = NULL;
@@ -332,7 +333,7 @@ static void wait_for_readers(bcsi_index *index) {
 }
 
 /* One at a time may hold the gate closed. */
-static bool close_gate(bcsi_index *index) {
+bool bcsi_gate_close(bcsi_index *index) {
   for (int round = 0;; round++) {
     int open = BCSI_GATE_OPEN;
     if (atomic_compare_exchange_strong(&index->gate, &open, BCSI_GATE_PAUSED)) break;
@@ -342,12 +343,13 @@ static bool close_gate(bcsi_index *index) {
   wait_for_readers(index);
   return true;
 }
-static void open_gate(bcsi_index *index) {
+void bcsi_gate_open(bcsi_index *index) {
   int paused = BCSI_GATE_PAUSED;
   (void)atomic_compare_exchange_strong(&index->gate, &paused, BCSI_GATE_OPEN);
 }
 
 static bcs_status reopen(bcs_store *store) {
+  bcsi_checkpoint_unpin(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   int rc = open_environment(store);
@@ -359,7 +361,7 @@ static bcs_status reopen(bcs_store *store) {
  * holds `transaction`, so no write transaction of this process is under way. */
 static bcs_status mend_exclusively(bcs_store *store, int rc) {
   bcsi_index *index = &store->index;
-  if (!close_gate(index)) return bcsi_fail(BCS_CLOSED, 0, "read", index->path, NULL);
+  if (!bcsi_gate_close(index)) return bcsi_fail(BCS_CLOSED, 0, "read", index->path, NULL);
   bcs_status status = BCS_OK;
   MDB_txn *probe;
   if (!index->env) {
@@ -376,7 +378,7 @@ static bcs_status mend_exclusively(bcs_store *store, int rc) {
   } else {
     status = fail(store, rc, "begin");
   }
-  open_gate(index);
+  bcsi_gate_open(index);
   return status;
 }
 
@@ -434,6 +436,7 @@ void bcsi_reader_leave(bcsi_reader *reader) {
 /* ---- the writer's side */
 
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
+  bcsi_checkpoint_protect(store);
   pthread_mutex_lock(&store->index.transaction);
   bcs_status status = BCS_OK;
   for (int mended = 0; status == BCS_OK; mended++) {
@@ -472,14 +475,14 @@ bcs_status bcsi_index_grow(bcs_store *store) {
   bcsi_index *index = &store->index;
   if (index->map_size >= largest_map_size) return bcsi_fail(BCS_NO_SPACE, MDB_MAP_FULL, "grow index", index->path, NULL);
   pthread_mutex_lock(&index->transaction);
-  if (!close_gate(index)) {
+  if (!bcsi_gate_close(index)) {
     pthread_mutex_unlock(&index->transaction);
     return bcsi_fail(BCS_CLOSED, 0, "grow index", index->path, NULL);
   }
   int rc = mdb_env_set_mapsize(index->env, index->map_size * 2);
   if (rc == 0) index->map_size *= 2;
   leave_out_of_core_files(store);
-  open_gate(index);
+  bcsi_gate_open(index);
   pthread_mutex_unlock(&index->transaction);
   return rc == 0 ? BCS_OK : fail(store, rc, "grow index");
 }
@@ -488,6 +491,8 @@ bcs_status bcsi_index_grow(bcs_store *store) {
 
 static bcs_status begin_anew(bcs_store *store) {
   bool damaged;
+  bcsi_checkpoint_unpin(store);
+  bcsi_checkpoint_forget(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   store->index.env = NULL;
@@ -514,9 +519,9 @@ static bcs_status replace_alone(bcs_store *store) {
   bcs_status status = bcsi_writer_lock(store, false);
   if (status != BCS_OK) return status;
   pthread_mutex_lock(&store->index.transaction);
-  if (close_gate(&store->index)) {
+  if (bcsi_gate_close(&store->index)) {
     status = begin_anew(store);
-    open_gate(&store->index);
+    bcsi_gate_open(&store->index);
   } else {
     status = bcsi_fail(BCS_CLOSED, 0, "set aside", store->index.path, NULL);
   }

@@ -155,6 +155,10 @@ void bcsi_slots_set_staging(bcs_store *store, uint64_t bytes);
 void bcsi_slots_publish_live(bcs_store *store, uint64_t index_live);
 uint64_t bcsi_slots_live(bcs_store *store);
 int64_t bcsi_slots_now(bcs_store *store, int64_t now_ms); /* 0: only asks */
+void bcsi_slots_set_restored(bcs_store *store, bool restored); /* for the rest of this boot */
+bool bcsi_slots_restored(bcs_store *store);
+bool bcsi_slots_misses_files(bcs_store *store); /* entries may lack their files: no sweep has looked since */
+void bcsi_slots_found_missing(bcs_store *store);
 void bcsi_slots_count_evicted(bcs_store *store, uint64_t count);
 uint64_t bcsi_slots_evictions(bcs_store *store);
 void *bcsi_slots_ghosts(bcs_store *store);
@@ -195,6 +199,8 @@ int bcsi_write_commit(bcs_store *store, MDB_txn *txn);
 void bcsi_write_abort(bcs_store *store, MDB_txn *txn);
 int bcsi_begin_at_open(bcs_store *store, unsigned flags, MDB_txn **out);
 bcs_status bcsi_index_grow(bcs_store *store);
+bool bcsi_gate_close(bcsi_index *index); /* no lookup begins; waits for those that run; with `transaction`. False: shut */
+void bcsi_gate_open(bcsi_index *index);
 bcs_status bcsi_totals_get(bcs_store *store, MDB_txn *txn, bcsi_totals *out);
 int bcsi_totals_put(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals);
 
@@ -401,7 +407,25 @@ uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live); /* bytes 
 bool bcsi_free_would_wait(bcs_store *store); /* a commit that has time is to be made next */
 void bcsi_free_after_commit(bcs_store *store, bool quick);
 bcs_status bcsi_free_sweep(bcs_store *store, bool *more);
-bcs_status bcsi_free_admits(bcs_store *store); /* BCS_HELD: no store, while a reader keeps so many */
+enum { BCSI_HELD_BY_CHECKPOINT = -1 };
+bcs_status bcsi_free_admits(bcs_store *store); /* BCS_HELD: no store, while a reader or a checkpoint keeps so many */
+
+/* ---- checkpoint.c */
+typedef struct bcsi_pin {
+  MDB_txn *txn; /* rests while number is 0 */
+  uint64_t transaction;
+  uint32_t number; /* of its byte of LOCK */
+  uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
+} bcsi_pin;
+bcs_status bcsi_checkpoint(bcs_store *store); /* of everything that is committed; without the write lock */
+bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
+void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
+uint64_t bcsi_checkpoint_transaction(bcs_store *store); /* what it freed and what came later stays; 0: none */
+void bcsi_checkpoint_published(bcs_store *store, uint64_t files);
+bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored);
+bcs_status bcsi_checkpoint_load(bcs_store *store);
+void bcsi_checkpoint_forget(bcs_store *store);
+void bcsi_checkpoint_unpin(bcs_store *store);
 
 /* ---- ballast.c */
 void bcsi_ballast_take(bcs_store *store);
@@ -443,7 +467,14 @@ struct bcs_store {
   bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
   int free_wait;            /* commits until the free list is looked at again */
   bool free_no_holes;       /* the file system has none */
+  bcsi_pin pins[2];         /* of the settled checkpoint and of the next; or of none */
   int ballast_wait;         /* commits until ballast is taken again; 0: there is some */
+  pthread_mutex_t checkpoint; /* one at a time in a process; before the write lock */
+  void *reader_table;       /* LMDB's, of all processes: see checkpoint.c */
+  size_t reader_table_size;
+  _Atomic bool checkpoint_wanted; /* its pin keeps more pages than it should */
+  _Atomic bool checkpoint_lost;   /* a sync failed */
+  bool check_all_pages;     /* at open: after a restore */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */

@@ -25,6 +25,11 @@ struct head {
   _Atomic uint64_t evictions;
   _Atomic uint64_t ghosts; /* bytes of the ghosts that have blocks */
   _Atomic uint64_t keep_until; /* seconds since 1970: see keep_files */
+  /* See checkpoint.c. Of the settled checkpoint: its transaction (0: none), the number of its pin's lock and the place of
+   * its pin among LMDB's readers, and when it was made; the newest that stands in the file. */
+  _Atomic uint64_t checkpoint, checkpoint_pin, checkpoint_row, checkpoint_ms, checkpoint_published;
+  _Atomic uint64_t files_published, files_synced; /* blob files, how many since the table was made */
+  _Atomic uint64_t restored; /* this boot began with a checkpoint: no file is trusted unread */
   _Atomic uint64_t now; /* the newest time that a writer was told */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };

@@ -97,8 +97,10 @@ bcs_status bcs_check_place(bcs_store *store) {
 /* ---- open and close */
 
 static void release(bcs_store *store) {
-  bcsi_slots_close(store);
+  bool locked = store->lock_fd >= 0 && !is_forked(store) && bcsi_writer_lock(store, true) == BCS_OK;
   bcsi_index_close(store);
+  if (locked) bcsi_writer_unlock(store);
+  bcsi_slots_close(store);
   if (store->marks) munmap(store->marks, sizeof *store->marks * (size_t)BCSI_MAX_LINES);
   store->marks = NULL;
   if (!is_forked(store)) bcsi_intent_remove(store);
@@ -136,6 +138,7 @@ bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store
   store->fork_epoch = atomic_load(&bcsi_fork_epoch);
   pthread_mutex_init(&store->writer, NULL);
   pthread_mutex_init(&store->index.transaction, NULL);
+  pthread_mutex_init(&store->checkpoint, NULL);
   list_add(store); /* before it holds a lock: a fork in the middle of this must not keep one */
   (void)getrandom(&store->stripe_base, sizeof store->stripe_base, GRND_NONBLOCK); /* spreads processes; any value does */
 
@@ -162,6 +165,7 @@ bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store
     release(store);
     pthread_mutex_destroy(&store->writer);
     pthread_mutex_destroy(&store->index.transaction);
+    pthread_mutex_destroy(&store->checkpoint);
     free(store);
     return bcsi_repeat(&error);
   }
@@ -189,7 +193,12 @@ bcs_status bcs_flush(bcs_store *store) {
   if (status != BCS_OK) return status;
   if (store->options.read_only) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "flush", store->info.path, NULL);
-  } else if ((status = bcsi_check_place(store)) == BCS_OK) {
+  } else if ((status = bcsi_check_place(store)) != BCS_OK) {
+    /* nothing of it is here */
+  } else if (!store->durable) {
+    int code = bcsi_fault("flush");
+    status = code != 0 ? bcsi_fail_errno(code, "checkpoint", store->info.path) : bcsi_checkpoint(store);
+  } else {
     /* One call for blob files, folders and index together: 30 µs a file against some 200 for a sync each. */
     int code = bcsi_fault("flush");
     if (code == 0 && syncfs(store->root_fd) != 0) code = errno;
@@ -225,6 +234,7 @@ void bcs_close(bcs_store *store) {
     bcsi_memory_free(store);
     pthread_mutex_destroy(&store->writer);
     pthread_mutex_destroy(&store->index.transaction);
+    pthread_mutex_destroy(&store->checkpoint);
   }
   free(store);
 }

@@ -133,6 +133,66 @@ bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed)
   return status;
 }
 
+/* ---- entries whose file a power cut has taken back: it was removed after the checkpoint that the index is of */
+
+enum { LISTED = 1024 };
+typedef struct listed {
+  bcs_damage files[LISTED];
+  size_t count;
+} listed;
+
+static void note_file(void *context, const bcs_record *record, bcs_body *body) {
+  listed *l = context;
+  (void)body;
+  if (!record->is_file) return;
+  bcs_damage *damage = &l->files[l->count++];
+  *damage = (bcs_damage){.generation = record->generation, .is_file = true};
+  memcpy(damage->key_hash, record->key_hash, BCS_HASH_SIZE);
+  memcpy(damage->digest, record->digest, BCS_DIGEST_SIZE);
+}
+
+/* Looked up again inside the write transaction, as for a lookup that found no file. */
+static bcs_status remove_missing(bcs_store *store, const listed *l, uint64_t *removed) {
+  bcs_write *writes[LISTED];
+  size_t count = 0;
+  bcs_status status = BCS_OK;
+  for (size_t i = 0; status == BCS_OK && i < l->count; i++) {
+    struct stat st;
+    status = bcsi_blob_stat(store, l->files[i].digest, &st);
+    if (status == BCS_MISS) {
+      status = bcs_write_heal(store, &l->files[i], &writes[count]);
+      if (status == BCS_OK) count++;
+    } else if (status == BCS_DAMAGED) {
+      status = BCS_OK; /* not a regular file: nobody can read it, and verify tells of it */
+    }
+  }
+  if (status == BCS_OK && count > 0) status = bcs_commit(store, writes, count, false);
+  for (size_t i = 0; i < count; i++) {
+    if (status == BCS_OK && bcs_write_result(writes[i], NULL) == BCS_OK) ++*removed;
+    bcs_write_free(writes[i]);
+  }
+  return status;
+}
+
+bcs_status bcs_sweep_missing(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], uint64_t *removed, bool *done) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  *done = !bcsi_slots_misses_files(store);
+  bcsi_call_leave(store);
+  if (*done) return BCS_OK;
+  listed *l = calloc(1, sizeof *l);
+  if (!l) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "sweep", store->info.path, NULL);
+  status = bcs_list(store, cursor, NULL, 0, LISTED, note_file, l, done);
+  if (status == BCS_OK) status = bcsi_call_enter(store);
+  if (status == BCS_OK) {
+    status = remove_missing(store, l, removed);
+    if (status == BCS_OK && *done) bcsi_slots_found_missing(store);
+    bcsi_call_leave(store);
+  }
+  free(l);
+  return status;
+}
+
 /* ---- staging and quarantine */
 
 bcs_status bcs_sweep_staging(bcs_store *store, uint64_t *removed) {

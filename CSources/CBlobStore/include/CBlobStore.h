@@ -127,6 +127,7 @@ typedef struct bcs_info {
   uint64_t map_size;
   bool unlocked;                 /* read-only without registering as a reader */
   bool index_set_aside;          /* this open found an index of another boot, or a damaged one, and began a new one */
+  bool index_restored;   /* to its last checkpoint, after another boot: what was stored since is not in it */
   bool slots_rebuilt;
 } bcs_info;
 
@@ -379,6 +380,15 @@ void bcs_write_record(const bcs_write *write, bcs_record *out);
  * every write has its status and nothing is visible. Blocks. `try_only`: BCS_BUSY when the lock is not free at once, or
  * room would have to be made first; nothing is committed then, and the same writes may be committed again. */
 bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only);
+/* ---- Checkpoints ------------------------------------------------------------------------------------------- */
+
+/* Makes one of everything that is committed, when the last one is `interval_ms` old (0: in any case) or keeps more pages
+ * than it should; not where nothing was committed since, nor in a durable directory. Blocks for as long as the disk takes;
+ * others read and write meanwhile. The checkpoint before stands until this one is on the disk. */
+bcs_status bcs_checkpoint(bcs_store *store, int64_t interval_ms);
+/* Commits have made one due before its time. */
+bool bcs_wants_checkpoint(bcs_store *store);
+
 /* Unlinks files whose removal was committed, at most `limit`; *more when some are left. Blocks. */
 bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
 
@@ -390,6 +400,9 @@ void bcs_sweep_end(bcs_store *store);
 /* Removes entries that are gone at now_ms (see bcs_gone_ms, and the limit in age), 256 at most, going on from *line
  * (0: the start); *done at the end of the table. Pinned entries stay. */
 bcs_status bcs_sweep_expired(bcs_store *store, uint32_t *line, int64_t now_ms, uint64_t *removed, bool *done);
+/* After a restore to a checkpoint: removes entries whose file was removed since, going on from *cursor (zeroes: the
+ * start), some hundreds a call. *done at once where there was no restore, or a sweep has been through. */
+bcs_status bcs_sweep_missing(bcs_store *store, uint8_t cursor[BCS_HASH_SIZE], uint64_t *removed, bool *done);
 /* Unlinks blob files of one of the 256 folders that no entry uses and that are older than a minute. */
 bcs_status bcs_sweep_folder(bcs_store *store, uint8_t number, uint64_t *removed);
 /* Removes what owners that are gone left in staging. */

@@ -27,6 +27,7 @@ final class Store: Sendable {
   /// The writer: a serial queue, which gets a thread of its own.
   let thread: DispatchQueue
   let sweeper = Sweeper()
+  let checkpointer = Checkpointer()
   let leases: Leases
   /// Left when everything is released.
   let ended = DispatchGroup()
@@ -51,6 +52,7 @@ final class Store: Sendable {
     self.listeners = listeners
     thread = DispatchQueue(label: "blobcache.writer")
     queue = WriteQueue(handle: handle, thread: thread) { listeners.emit(.backgroundError($0)) }
+    defer { makeCheckpoints(configuration) }
     ended.enter()
     if let interval = configuration.sweepInterval, !configuration.readOnly {
       sweeper.start(self, every: interval)
@@ -78,7 +80,7 @@ final class Store: Sendable {
     let status = unsafe bcs_check_place(handle.pointer)
     if status != BCS_OK { throw status.lastError("open") }
     if configuration.durability != .asRecorded,
-      configuration.durability != handle.info.durability
+      (configuration.durability == .durable) != (handle.info.durability == .durable)
     {
       throw BlobCache.Error(
         BCS_DURABILITY, operation: "open", path: handle.info.path,
@@ -91,9 +93,20 @@ final class Store: Sendable {
     }
   }
 
+  private func makeCheckpoints(_ configuration: BlobCache.Configuration) {
+    guard !isReadOnly, !isTemporary, handle.info.durability != .durable else { return }
+    queue.onCheckpointWanted { [weak self] in
+      if let self { checkpointer.ask(self) }
+    }
+    if let interval = configuration.durability.interval {
+      checkpointer.start(self, every: interval)
+    }
+  }
+
   /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.
   func shutDown() {
     sweeper.stop()
+    checkpointer.stop()
     leases.stop()
     handle.stages.freeAll()
     if !isTemporary && !isReadOnly {

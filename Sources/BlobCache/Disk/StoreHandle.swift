@@ -52,7 +52,7 @@ internal import CBlobStore
       durability: info.durability == BCS_DURABLE ? .durable : .checkpointed,
       inlineThreshold: Int(info.inline_threshold), mapSize: Int(clamping: info.map_size),
       unlocked: info.unlocked, indexSetAside: info.index_set_aside,
-      slotsRebuilt: info.slots_rebuilt)
+      indexRestored: info.index_restored, slotsRebuilt: info.slots_rebuilt)
   }
 
   deinit { unsafe bcs_close(raw) }

@@ -71,6 +71,19 @@ final class Sweeper: Sendable {
       (line, done) = (result.line, result.done)
       report.expired += Int(clamping: result.removed)
     }
+    var rows = Step()
+    while !rows.done {
+      let from = rows.cursor
+      rows = unsafe try await step(store, pause) { store in
+        var step = Step()
+        step.cursor = from
+        step.status = unsafe step.cursor.withUnsafeMutableBufferPointer { cursor in
+          unsafe bcs_sweep_missing(store, cursor.baseAddress, &step.removed, &step.done)
+        }
+        return step
+      }
+      report.missingFiles += Int(clamping: rows.removed)
+    }
     report.deadStagingFiles += unsafe try await count(store, pause) {
       unsafe bcs_sweep_staging($0, &$1)
     }
@@ -91,6 +104,7 @@ final class Sweeper: Sendable {
   private struct Step: Sendable {
     var status = BCS_OK
     var line: UInt32 = 0
+    var cursor = [UInt8](repeating: 0, count: Int(BCS_HASH_SIZE))
     var removed: UInt64 = 0
     var done = false
   }

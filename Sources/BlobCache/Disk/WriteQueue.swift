@@ -51,6 +51,7 @@ final class WriteQueue: Sendable {
   private let thread: DispatchQueue
   private let report: @Sendable (BlobCache.Error) -> Void
   private let state = Mutex(State())
+  private let checkpointWanted = Mutex<(@Sendable () -> Void)?>(nil)
   /// Signalled when as many are queued as the committing thread waits for.
   private let gathered = DispatchSemaphore(value: 0)
 
@@ -212,7 +213,18 @@ final class WriteQueue: Sendable {
       for pending in batch { pending.done(true) }
       for waiter in idle { waiter.resume() }
       if sweep { scheduleSweep() }
+      askForCheckpoint()
     }
+  }
+
+  private func askForCheckpoint() {
+    guard unsafe bcs_wants_checkpoint(handle.pointer) else { return }
+    checkpointWanted.withLock { $0 }?()
+  }
+
+  /// Called on the writer's thread when a commit has made a checkpoint due before its time.
+  func onCheckpointWanted(_ body: @escaping @Sendable () -> Void) {
+    checkpointWanted.withLock { $0 = body }
   }
 
   /// False when the lock was not free at a try. Any other failure is left in the writes.

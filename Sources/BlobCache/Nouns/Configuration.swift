@@ -135,16 +135,37 @@ extension BlobCache {
 
   /// What survives a power cut. (Nothing is lost when a process is killed, either way.)
   public struct Durability: Hashable, Sendable {
-    enum Form: Hashable, Sendable { case checkpointed, durable, asRecorded }
+    enum Form: Hashable, Sendable { case checkpointed(Duration?), durable, asRecorded }
     let form: Form
 
-    /// Stores return when every process sees them; a power cut may cost those since the last
-    /// ``BlobCache/flush()``.
-    public static let checkpointed = Durability(form: .checkpointed)
+    /// ``checkpointed(every:)`` 5 seconds.
+    public static let checkpointed = Durability(form: .checkpointed(.seconds(5)))
+    /// Stores return when every process sees them. A power cut costs those since the last checkpoint,
+    /// and what was removed, replaced or evicted since.
+    ///
+    /// A checkpoint is made every `interval` in which something was stored or removed, by one of the
+    /// processes that have the directory open, by ``BlobCache/flush()`` and ``BlobCache/close()``, and
+    /// earlier where the pages that it keeps would make the index outgrow its bound. It syncs files and
+    /// index to the disk while others go on.
+    ///
+    /// - Parameter interval: At least 10 ms. Nil: only by ``BlobCache/flush()`` and
+    ///   ``BlobCache/close()``, or where the index asks for one. Each process has its own; the shortest counts.
+    public static func checkpointed(every interval: Duration?) -> Durability {
+      Durability(form: .checkpointed(interval))
+    }
     /// A store returns when it is on the disk: some 300 µs each, less when many are stored at once.
     public static let durable = Durability(form: .durable)
     /// Whatever the directory was created with.
     package static let asRecorded = Durability(form: .asRecorded)
+
+    /// Between checkpoints.
+    var interval: Duration? {
+      switch form {
+      case .checkpointed(let interval): interval
+      case .asRecorded: .seconds(5)
+      case .durable: nil
+      }
+    }
   }
 
   /// When a blob's bytes are compared with its digest.
@@ -193,6 +214,11 @@ extension BlobCache.Configuration {
         .invalidArgument, operation: "open", message: message, cause: "\(value) was given")
     }
     // A moment is compared with the clock by those who use it: another opener's may hold.
+    if case .checkpointed(let interval?) = durability.form, interval < .milliseconds(10) {
+      throw BlobCache.Error(
+        .invalidArgument, operation: "open",
+        message: "An interval between checkpoints is at least 10 ms, not \(interval).")
+    }
     try defaultLifetime.check("open", now: .min, ofConfiguration: true)
     try check(
       defaultStaleWindow, defaultStaleWindow >= .zero,

@@ -98,7 +98,7 @@ extension BlobCache.Event: CustomStringConvertible {
     if let swept {
       text +=
         ", \(swept.expired) expired, \(swept.unreferencedFiles) unreferenced,"
-        + " \(swept.deadStagingFiles) staged, \(swept.quarantinedFiles) quarantined"
+        + " \(swept.missingFiles) missing, \(swept.deadStagingFiles) staged, \(swept.quarantinedFiles) quarantined"
     }
     if let error { text += ": \(error)" }
     return text

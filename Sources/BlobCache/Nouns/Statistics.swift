@@ -87,6 +87,7 @@ extension BlobCache {
     package var mapSize: Int
     package var unlocked: Bool
     package var indexSetAside: Bool
+    package var indexRestored: Bool
     package var slotsRebuilt: Bool
   }
 }

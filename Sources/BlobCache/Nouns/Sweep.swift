@@ -5,6 +5,8 @@ extension BlobCache {
     public var expired = 0
     /// Blob files that no entry used.
     public var unreferencedFiles = 0
+    /// Entries whose blob file a power cut has taken back; looked for once after it.
+    public var missingFiles = 0
     /// Bodies that processes which are gone had not finished.
     public var deadStagingFiles = 0
     /// Damaged files that exceeded what is kept for the operator.

@@ -9,6 +9,10 @@ extension SweepCommand {
         "unreferencedFiles", report.unreferencedFiles, "blob file", "blob files", "without an entry"
       ),
       (
+        "missingFiles", report.missingFiles, "entry", "entries",
+        "whose blob file a power cut has taken back"
+      ),
+      (
         "deadStagingFiles", report.deadStagingFiles, "unfinished blob", "unfinished blobs",
         "of processes that are gone"
       ),

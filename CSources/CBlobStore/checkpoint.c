@@ -1,0 +1,552 @@
+/* Checkpoints: what of a directory that is not durable survives a power cut.
+ *
+ * LMDB runs with MDB_NOSYNC: its pages reach the disk when and in the order that the kernel likes, so after a cut its
+ * file may hold any mixture of them. A checkpoint is a state whose pages are all on the disk, and stay as they are there:
+ *
+ *   index/checkpoint   a header, and both meta pages as they were; the state is that of the newer one
+ *
+ *   1. under the write lock: a read transaction is begun, the pin, and the meta pages are copied;
+ *   2. writers go on; blob files that were published are synced (syncfs(2), all at once), and the index's file;
+ *   3. the copy is written aside and synced, renamed under the write lock, and the folder synced;
+ *   4. under the write lock: it is settled, that is, told to the other processes, and the older pin is released.
+ *
+ * LMDB does not use a page again that a reader may still see, so the pin keeps each page of the checkpoint as it is until a
+ * newer one is settled. After a cut, which another boot id tells, who opens the directory alone writes the meta pages
+ * back before LMDB sees them, and has all of that state.
+ *
+ * Who holds the pin: the process that made the checkpoint, shown by a lock on a byte of LOCK that the kernel gives up with
+ * it. A writer looks for it before it changes anything. When nobody holds it (its process was killed, or closed the
+ * directory) the writer takes one itself: if nothing was committed since, that is all; otherwise it makes a checkpoint
+ * first. LMDB drops the pins of the dead by itself, but only where it begins a transaction or is asked to, so in front of
+ * that look. The holder may also stand still: any process makes the next checkpoint, and then takes the old pin out of
+ * LMDB's table of readers, which is safe because nobody reads through a pin.
+ *
+ * Everything that one commit frees stays on the disk until the next checkpoint; see freelist.c for the bound. A
+ * checkpoint that cannot be made (a full disk) while no pin protects the old one is given up: then a cut costs the
+ * entries, instead of the fault costing every store. */
+#include "slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PIN_NUMBERS = 4096, PAGE_MOST = 65536 };
+static const off_t PINS = (off_t)1 << 24; /* bytes of LOCK, behind those of lock.c and before those of lease.c */
+static const char checkpoint_magic[8] = {'B','C','C','H','K','P','T','1'};
+static const char published_name[] = "index/checkpoint";
+
+typedef struct header {
+  char magic[8];
+  uint32_t page_size, reserved;
+  uint64_t transaction;
+  char boot_id[BCSI_BOOT_ID_SIZE]; /* when it was made; for whoever looks at the file */
+  uint8_t checksum[BCS_DIGEST_SIZE]; /* SHA-256 of the header up to here, and of the pages */
+} header;
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool has_checkpoints(const bcs_store *store) {
+  return !store->durable && !store->options.read_only && store->slots.map != NULL;
+}
+
+static uint64_t settled(bcs_store *store) { return load(&head_of(store)->checkpoint); }
+
+static uint64_t last_transaction(bcs_store *store) {
+  MDB_envinfo info;
+  return store->index.env && mdb_env_info(store->index.env, &info) == 0 ? info.me_last_txnid : 0;
+}
+
+static bcs_status fail(bcs_store *store, int code, const char *operation, const char *name) {
+  char path[4300];
+  bcsi_join(store->info.path, name, path, sizeof path);
+  return bcsi_fail_errno(code, operation, path);
+}
+
+/* ---- the file */
+
+static bcs_status digest_of(const header *h, const uint8_t *pages, uint8_t out[BCS_DIGEST_SIZE]) {
+  return bcsi_digest_parts(h, offsetof(header, checksum), pages, 2 * (size_t)h->page_size, out);
+}
+
+/* BCS_MISS: there is none, or none that can be used. *pages is to be freed. */
+static bcs_status read_file(bcs_store *store, header *h, uint8_t **pages) {
+  uint8_t digest[BCS_DIGEST_SIZE];
+  *pages = NULL;
+  int fd = openat(store->root_fd, published_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT || errno == ELOOP ? BCS_MISS : fail(store, errno, "open", published_name);
+  bcs_status status = BCS_MISS;
+  bool sane = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h &&
+              memcmp(h->magic, checkpoint_magic, sizeof checkpoint_magic) == 0 && h->page_size >= 512 &&
+              h->page_size <= PAGE_MOST && (h->page_size & (h->page_size - 1)) == 0 && h->transaction > 0;
+  if (sane && !(*pages = malloc(2 * (size_t)h->page_size)))
+    status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read checkpoint", store->info.path, NULL);
+  else if (sane && pread(fd, *pages, 2 * (size_t)h->page_size, sizeof *h) == 2 * (ssize_t)h->page_size)
+    status = digest_of(h, *pages, digest);
+  close(fd);
+  if (status == BCS_OK && memcmp(digest, h->checksum, sizeof digest) != 0) status = BCS_MISS;
+  if (status != BCS_OK) {
+    free(*pages);
+    *pages = NULL;
+  }
+  return status;
+}
+
+static void name_aside(uint32_t number, char out[64]) { snprintf(out, 64, "%s.%u", published_name, number); }
+
+static bcs_status write_aside(bcs_store *store, const header *h, const uint8_t *pages, const char *name) {
+  char shown[4300];
+  bcsi_join(store->info.path, name, shown, sizeof shown);
+  int code = bcsi_fault("checkpoint-write");
+  int fd = code == 0 ? openat(store->root_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                              store->file_mode)
+                     : -1;
+  if (fd < 0) return bcsi_fail_errno(code != 0 ? code : errno, "create", shown);
+  bcs_status status = BCS_OK;
+  if (fchmod(fd, store->file_mode) != 0) status = bcsi_fail_errno(errno, "chmod", shown);
+  if (status == BCS_OK) status = bcsi_write_all(fd, h, sizeof *h, shown);
+  if (status == BCS_OK) status = bcsi_write_all(fd, pages, 2 * (size_t)h->page_size, shown);
+  if (status == BCS_OK && fsync(fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
+  if (close(fd) != 0 && status == BCS_OK) status = bcsi_fail_errno(errno, "close", shown);
+  if (status != BCS_OK) (void)unlinkat(store->root_fd, name, 0);
+  return status;
+}
+
+static bcs_status sync_folder(bcs_store *store) {
+  int fd = openat(store->root_fd, "index", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return fail(store, errno, "open", "index");
+  int code = bcsi_fault("checkpoint-folder");
+  if (code == 0 && fsync(fd) != 0) code = errno;
+  close(fd);
+  return code == 0 ? BCS_OK : fail(store, code, "fsync", "index");
+}
+
+/* Both pages as they are, with the write lock: LMDB changes them only in a commit. */
+static bcs_status copy_metas(bcs_store *store, MDB_txn *txn, header *h, uint8_t **pages) {
+  int fd;
+  MDB_stat tree;
+  int rc = mdb_env_get_fd(store->index.env, &fd);
+  if (rc == 0) rc = mdb_stat(txn, store->index.meta, &tree);
+  if (rc != 0) return bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
+  memset(h, 0, sizeof *h);
+  memcpy(h->magic, checkpoint_magic, sizeof checkpoint_magic);
+  memcpy(h->boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
+  h->page_size = tree.ms_psize;
+  h->transaction = mdb_txn_id(txn);
+  size_t size = 2 * (size_t)h->page_size;
+  if (!(*pages = malloc(size))) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "checkpoint", store->index.path, NULL);
+  ssize_t n = pread(fd, *pages, size, 0);
+  if (n != (ssize_t)size) return bcsi_fail_errno(n < 0 ? errno : EIO, "read", store->index.path);
+  return digest_of(h, *pages, h->checksum);
+}
+
+/* ---- pins. All under the write lock. */
+
+/* The table of readers as LMDB 0.9 has it in lock.mdb, which it maps. mdb.c: MDB_txninfo, MDB_reader. */
+typedef struct reader_row {
+  _Atomic uint64_t transaction; /* all ones: it rests */
+  _Atomic int32_t pid;
+  uint8_t rest[64 - 12];
+} reader_row;
+enum { READERS_AT = 128, COUNT_AT = 56 };
+
+static reader_row *reader_table(bcs_store *store, uint32_t *count) {
+  if (!store->reader_table) {
+    char wanted[4300], line[4600];
+    bcsi_join(store->index.path, "lock.mdb", wanted, sizeof wanted);
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps) return NULL;
+    while (!store->reader_table && fgets(line, sizeof line, maps)) {
+      unsigned long from, to, offset;
+      if (strstr(line, wanted) && sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) == 3 && offset == 0 &&
+          to - from >= READERS_AT + sizeof(reader_row))
+        store->reader_table = (void *)from, store->reader_table_size = to - from;
+    }
+    fclose(maps);
+    if (!store->reader_table) return NULL;
+  }
+  uint8_t *table = store->reader_table;
+  uint32_t magic;
+  memcpy(&magic, table, sizeof magic);
+  memcpy(count, table + COUNT_AT, sizeof *count);
+  if (magic != 0xBEEFC0DE || READERS_AT + (uint64_t)*count * sizeof(reader_row) > store->reader_table_size) return NULL;
+  return (reader_row *)(void *)(table + READERS_AT);
+}
+
+/* While every other reader of this process rests, the one that sees this transaction is the pin. 0: not found, and then
+ * a pin of a process that stands still stays where it is. */
+static uint32_t find_row(bcs_store *store, uint64_t transaction) {
+  uint32_t count, found = 0;
+  reader_row *rows = reader_table(store, &count);
+  for (uint32_t i = 0; rows && i < count; i++) {
+    if (atomic_load(&rows[i].pid) != getpid() || atomic_load(&rows[i].transaction) != transaction) continue;
+    if (found != 0) return 0;
+    found = i + 1;
+  }
+  return found;
+}
+
+/* Of another process, and only the pin that the table's head named. */
+static void take_out(bcs_store *store, uint32_t row, uint64_t transaction) {
+  uint32_t count;
+  reader_row *rows = reader_table(store, &count);
+  if (rows && row > 0 && row <= count)
+    atomic_compare_exchange_strong(&rows[row - 1].transaction, &transaction, UINT64_MAX);
+}
+
+static bool lock_number(bcs_store *store, uint32_t number) {
+  return bcsi_lock_range(store->lock_fd, PINS + number, 1, F_WRLCK, F_OFD_SETLK) == 0;
+}
+
+/* Both at once, and once in the life of an environment: the gate is closed for a moment, so that their rows can be told
+ * from those of lookups. They rest until they are taken. */
+static bcs_status make_pins(bcs_store *store) {
+  int rc = 0;
+  pthread_mutex_lock(&store->index.transaction);
+  if (!bcsi_gate_close(&store->index)) {
+    pthread_mutex_unlock(&store->index.transaction);
+    return bcsi_fail(BCS_CLOSED, 0, "checkpoint", store->index.path, NULL);
+  }
+  for (int i = 0; rc == 0 && i < 2; i++) {
+    bcsi_pin *pin = &store->pins[i];
+    if (pin->txn) continue;
+    if ((rc = bcsi_begin_at_open(store, MDB_RDONLY, &pin->txn)) != 0) pin->txn = NULL;
+    if (rc != 0) break;
+    pin->row = find_row(store, mdb_txn_id(pin->txn));
+    mdb_txn_reset(pin->txn);
+  }
+  bcsi_gate_open(&store->index);
+  pthread_mutex_unlock(&store->index.transaction);
+  return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
+}
+
+/* Another process may have made the map larger: a lookup takes that over. */
+static int renew(bcs_store *store, bcsi_pin *pin) {
+  int rc = mdb_txn_renew(pin->txn);
+  if (rc != MDB_MAP_RESIZED) return rc;
+  bcsi_reader *reader;
+  if (bcsi_reader_enter(store, &reader) != BCS_OK) return rc;
+  bcsi_reader_leave(reader);
+  return mdb_txn_renew(pin->txn);
+}
+
+/* Not by the number of the settled pin: while its lock is held, that one is taken to be there. */
+static bcs_status take_pin(bcs_store *store, bcsi_pin *pin) {
+  bcs_status status = store->pins[0].txn && store->pins[1].txn ? BCS_OK : make_pins(store);
+  if (status != BCS_OK) return status;
+  int rc = renew(store, pin);
+  if (rc == EINVAL || rc == MDB_BAD_RSLOT) { /* its row was taken for that of a dead process */
+    mdb_txn_abort(pin->txn);
+    pin->txn = NULL;
+    status = make_pins(store);
+    if (status != BCS_OK) return status;
+    rc = renew(store, pin);
+  }
+  if (rc != 0) return bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
+  pin->transaction = mdb_txn_id(pin->txn);
+  for (uint32_t number = 1; number <= PIN_NUMBERS; number++) {
+    if (number == load(&head_of(store)->checkpoint_pin) || store->pins[0].number == number ||
+        store->pins[1].number == number || !lock_number(store, number))
+      continue;
+    pin->number = number;
+    return BCS_OK;
+  }
+  mdb_txn_reset(pin->txn);
+  return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
+}
+
+static void release_pin(bcs_store *store, bcsi_pin *pin) {
+  if (pin->number == 0) return;
+  mdb_txn_reset(pin->txn);
+  (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
+  pin->number = 0;
+}
+
+/* Those that a newer settled checkpoint has made needless. */
+static void release_older(bcs_store *store) {
+  for (int i = 0; i < 2; i++)
+    if (store->pins[i].transaction < settled(store)) release_pin(store, &store->pins[i]);
+}
+
+static bcsi_pin *free_pin(bcs_store *store) {
+  release_older(store);
+  for (int i = 0; i < 2; i++)
+    if (store->pins[i].number == 0) return &store->pins[i];
+  return NULL;
+}
+
+static bool is_held(bcs_store *store) {
+  uint32_t number = (uint32_t)load(&head_of(store)->checkpoint_pin);
+  for (int i = 0; i < 2; i++)
+    if (number != 0 && store->pins[i].number == number) return store->pins[i].transaction == settled(store);
+  return number != 0 && number <= PIN_NUMBERS && bcsi_lock_of_other(store->lock_fd, PINS + number) != 0;
+}
+
+static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
+  struct head *head = head_of(store);
+  uint64_t before = settled(store);
+  uint32_t row = (uint32_t)load(&head->checkpoint_row);
+  bool own = false;
+  for (int i = 0; i < 2; i++) own |= store->pins[i].number != 0 && store->pins[i].row == row;
+  put(&head->checkpoint, pin->transaction);
+  put(&head->checkpoint_pin, pin->number);
+  put(&head->checkpoint_row, pin->row);
+  put(&head->checkpoint_ms, (uint64_t)now_ms());
+  if (published > load(&head->files_synced)) put(&head->files_synced, published);
+  if (before != 0 && before < pin->transaction && !own) take_out(store, row, before);
+  store->checkpoint_wanted = false;
+  release_older(store);
+}
+
+/* ---- making one */
+
+static bcs_status sync_all(bcs_store *store, uint64_t published) {
+  int fd, code = bcsi_fault("checkpoint-sync");
+  if (code == 0 && published != load(&head_of(store)->files_synced) && syncfs(store->root_fd) != 0) code = errno;
+  if (code == 0 && mdb_env_get_fd(store->index.env, &fd) != 0) code = EBADF;
+  if (code == 0 && fdatasync(fd) != 0) code = errno;
+  if (code == 0) return BCS_OK;
+  store->checkpoint_lost = true; /* the kernel tells it once, and what it dropped it does not write again (fsync(2)) */
+  return bcsi_fail_errno(code, "fdatasync", store->index.path);
+}
+
+typedef struct draft {
+  bcsi_pin *pin;
+  header h;
+  uint8_t *pages;
+  uint64_t published;
+  char name[64];
+} draft;
+
+/* With the write lock. */
+static bcs_status begin(bcs_store *store, draft *d) {
+  memset(d, 0, sizeof *d);
+  if (!(d->pin = free_pin(store))) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
+  bcs_status status = take_pin(store, d->pin);
+  if (status != BCS_OK) {
+    d->pin = NULL;
+    return status;
+  }
+  d->published = load(&head_of(store)->files_published);
+  name_aside(d->pin->number, d->name);
+  status = copy_metas(store, d->pin->txn, &d->h, &d->pages);
+  (void)bcsi_fault("checkpoint-begin");
+  return status;
+}
+
+/* Without it, unless no pin protects the older one. */
+static bcs_status make_durable(bcs_store *store, draft *d) {
+  bcs_status status = sync_all(store, d->published);
+  return status == BCS_OK ? write_aside(store, &d->h, d->pages, d->name) : status;
+}
+
+/* With it: a newer one that somebody else published stays. */
+static bcs_status publish(bcs_store *store, draft *d) {
+  struct head *head = head_of(store);
+  if (load(&head->checkpoint_published) > d->h.transaction) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
+  int code = bcsi_fault("checkpoint-rename");
+  if (code == 0 && renameat(store->root_fd, d->name, store->root_fd, published_name) != 0) code = errno;
+  if (code != 0) return fail(store, code, "rename", published_name);
+  put(&head->checkpoint_published, d->h.transaction);
+  return BCS_OK;
+}
+
+/* With it. */
+static void end(bcs_store *store, draft *d, bcs_status status) {
+  if (status == BCS_OK && d->h.transaction >= settled(store)) settle(store, d->pin, d->published);
+  else if (d->pin) release_pin(store, d->pin);
+  if (status != BCS_OK && d->name[0]) (void)unlinkat(store->root_fd, d->name, 0);
+  free(d->pages);
+}
+
+static bool is_needed(bcs_store *store) {
+  struct head *head = head_of(store);
+  return settled(store) != last_transaction(store) || load(&head->files_published) != load(&head->files_synced);
+}
+
+static bcs_status make_one(bcs_store *store) {
+  draft d = {0};
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  if (!is_needed(store)) {
+    bcsi_writer_unlock(store);
+    return BCS_OK;
+  }
+  status = begin(store, &d);
+  bcsi_writer_unlock(store);
+  if (status == BCS_OK) status = make_durable(store, &d);
+  bcs_error error;
+  bcs_last_error(&error);
+  bcs_status locked = bcsi_writer_lock(store, false);
+  if (locked != BCS_OK) return locked; /* the pin stays, and protects more than it must */
+  if (status == BCS_OK) {
+    status = publish(store, &d);
+    if (status == BCS_OK) {
+      bcsi_writer_unlock(store);
+      status = sync_folder(store);
+      bcs_last_error(&error);
+      locked = bcsi_writer_lock(store, false);
+      if (locked != BCS_OK) return locked;
+    } else {
+      bcs_last_error(&error);
+    }
+  }
+  end(store, &d, status);
+  bcsi_writer_unlock(store);
+  return status == BCS_OK ? BCS_OK : bcsi_repeat(&error);
+}
+
+bcs_status bcsi_checkpoint(bcs_store *store) {
+  enum { TRIES = 8 };
+  if (!has_checkpoints(store)) return BCS_OK;
+  pthread_mutex_lock(&store->checkpoint);
+  bcs_status status = BCS_BUSY;
+  if (store->checkpoint_lost)
+    status = bcsi_fail(BCS_IO, EIO, "checkpoint", store->index.path, "an earlier sync failed: the disk lost what it was given");
+  for (int i = 0; status == BCS_BUSY && i < TRIES; i++) status = make_one(store);
+  pthread_mutex_unlock(&store->checkpoint);
+  return status;
+}
+
+bcs_status bcs_checkpoint(bcs_store *store, int64_t interval_ms) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  if (has_checkpoints(store)) {
+    bool due = interval_ms <= 0 || now_ms() - (int64_t)load(&head_of(store)->checkpoint_ms) >= interval_ms;
+    if (due || store->checkpoint_wanted) status = bcsi_check_place(store);
+    if (status == BCS_OK && (due || store->checkpoint_wanted)) status = bcsi_checkpoint(store);
+  }
+  bcsi_call_leave(store);
+  return status;
+}
+
+bool bcs_wants_checkpoint(bcs_store *store) { return store->checkpoint_wanted; }
+
+/* ---- the writer's side */
+
+bool bcsi_checkpoint_is_held(bcs_store *store) {
+  return !has_checkpoints(store) || settled(store) == 0 || is_held(store);
+}
+
+uint64_t bcsi_checkpoint_transaction(bcs_store *store) { return has_checkpoints(store) ? settled(store) : 0; }
+
+static void give_up(bcs_store *store) {
+  struct head *head = head_of(store);
+  (void)unlinkat(store->root_fd, published_name, 0);
+  (void)sync_folder(store);
+  put(&head->checkpoint, 0);
+  put(&head->checkpoint_pin, 0);
+  put(&head->checkpoint_published, 0);
+  for (int i = 0; i < 2; i++) release_pin(store, &store->pins[i]);
+}
+
+/* With the write lock, before a transaction that is to change something. */
+void bcsi_checkpoint_protect(bcs_store *store) {
+  if (bcsi_checkpoint_is_held(store)) return;
+  draft d;
+  bcs_status status = begin(store, &d);
+  if (status == BCS_OK && d.h.transaction == settled(store)) { /* nothing was committed since it was made */
+    d.published = load(&head_of(store)->files_synced);
+    settle(store, d.pin, d.published);
+    free(d.pages);
+    return;
+  }
+  if (status == BCS_OK && store->checkpoint_lost) status = BCS_IO;
+  if (status == BCS_OK) status = make_durable(store, &d);
+  if (status == BCS_OK) status = publish(store, &d);
+  if (status == BCS_OK) status = sync_folder(store);
+  end(store, &d, status);
+  if (status != BCS_OK) give_up(store);
+}
+
+/* ---- opening and closing */
+
+/* Alone, another boot: *restored when the index is that of the checkpoint now. */
+bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored) {
+  header h;
+  uint8_t *pages;
+  *restored = false;
+  bcs_status status = read_file(store, &h, &pages);
+  if (status != BCS_OK) return status == BCS_MISS ? BCS_OK : status;
+  int fd = openat(store->root_fd, "index/data.mdb", O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    int code = errno;
+    free(pages);
+    return code == ENOENT || code == ELOOP ? BCS_OK : fail(store, code, "open", "index/data.mdb");
+  }
+  struct stat st;
+  size_t size = 2 * (size_t)h.page_size;
+  bool is_ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= (off_t)size;
+  if (is_ours) {
+    ssize_t n = pwrite(fd, pages, size, 0);
+    if (n != (ssize_t)size) status = fail(store, n < 0 ? errno : ENOSPC, "restore", "index/data.mdb");
+    if (status == BCS_OK && fdatasync(fd) != 0) status = fail(store, errno, "restore", "index/data.mdb");
+    *restored = status == BCS_OK;
+  }
+  close(fd);
+  free(pages);
+  return status;
+}
+
+/* Alone, with index and slots: what the file says is what is settled, and nobody holds a pin of it. */
+bcs_status bcsi_checkpoint_load(bcs_store *store) {
+  header h;
+  uint8_t *pages;
+  if (!has_checkpoints(store)) return BCS_OK;
+  struct head *head = head_of(store);
+  bcs_status status = read_file(store, &h, &pages);
+  free(pages);
+  if (status != BCS_OK && status != BCS_MISS) return status;
+  bool usable = status == BCS_OK && h.transaction <= last_transaction(store);
+  if (!usable && unlinkat(store->root_fd, published_name, 0) != 0 && errno != ENOENT)
+    return fail(store, errno, "unlink", published_name);
+  put(&head->checkpoint, usable ? h.transaction : 0);
+  put(&head->checkpoint_published, usable ? h.transaction : 0);
+  put(&head->checkpoint_pin, 0);
+  put(&head->checkpoint_row, 0);
+  put(&head->checkpoint_ms, 0);
+  for (uint32_t number = 1; number <= 8; number++) { /* what a process that was killed left aside */
+    char name[64];
+    name_aside(number, name);
+    (void)unlinkat(store->root_fd, name, 0);
+  }
+  return BCS_OK;
+}
+
+/* A new index has none. */
+void bcsi_checkpoint_forget(bcs_store *store) {
+  if (!has_checkpoints(store)) return;
+  struct head *head = head_of(store);
+  put(&head->checkpoint, 0);
+  put(&head->checkpoint_pin, 0);
+  put(&head->checkpoint_published, 0);
+  store->checkpoint_lost = false;
+}
+
+/* The environment goes, and its readers with it. Under the write lock where that is free: a writer of another process
+ * may just rely on the pin. */
+void bcsi_checkpoint_unpin(bcs_store *store) {
+  for (int i = 0; i < 2; i++) {
+    bcsi_pin *pin = &store->pins[i];
+    if (pin->number != 0) (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
+    if (pin->txn) mdb_txn_abort(pin->txn);
+    *pin = (bcsi_pin){0};
+  }
+  store->reader_table = NULL;
+}
+
+void bcsi_checkpoint_published(bcs_store *store, uint64_t files) {
+  if (has_checkpoints(store) && files > 0) {
+    struct head *head = head_of(store);
+    put(&head->files_published, load(&head->files_published) + files); /* under the write lock */
+  }
+}
