@@ -424,6 +424,9 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
       /* Who only tries must not wait: not for room, and not for other writers in between. The one whose turn it is will. */
       if (full == count && count > 0 && try_only) status = bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
       else if (full > 0 && !try_only) status = commit_in_made_space(store, writes, count, status, &over);
+      /* Not one transaction any more: what could not be made has its own result, and says nothing of the others. */
+      for (size_t i = 0; full > 0 && !try_only && i < count; i++)
+        if (writes[i]->result != BCS_NO_SPACE) status = BCS_OK;
       /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
        * keeps them from it is told to the next one. */
       for (bool more = status == BCS_OK && over && !try_only; more;) {
