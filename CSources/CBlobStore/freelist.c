@@ -215,7 +215,7 @@ bcs_status bcsi_free_sweep(bcs_store *store, bool *more) {
   *more = false;
   bcs_status status = BCS_OK;
   for (int i = 0; status == BCS_OK && i < 3 && !*more && spare_bytes(store) > allowance_of(store); i++) {
-    if (i > 0) status = commit_nothing(store);
+    if (i > 0 && (status = commit_nothing(store)) != BCS_OK) return BCS_OK; /* full: the next commit frees them */
     if (status == BCS_OK) status = punch_some(store, more);
     if (store->free_no_holes) break;
   }
