@@ -15,8 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Those that give nothing back: a renewal writes as many pages as a store, and there is no end of them. */
 static bool is_put(const bcs_write *write) {
-  return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED;
+  return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED ||
+         write->kind == BCSI_RENEW;
 }
 
 static bool has_put(bcs_write *const *writes, size_t count) {
