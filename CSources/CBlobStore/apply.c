@@ -423,7 +423,7 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   bcs_record head = old.view;
   head.lifetime = wish.view.lifetime;
   head.written_ms = wish.view.written_ms;
-  if (wish.view.stale_ms >= 0) head.stale_ms = wish.view.stale_ms;
+  if (!write->keeps_stale) head.stale_ms = wish.view.stale_ms;
   head.attributes_count = attributes_count;
   head.tags_count = tags_count;
   if (write->kind == BCSI_PIN) {
