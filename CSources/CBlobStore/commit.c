@@ -206,6 +206,14 @@ static bcs_status write_intent(bcsi_batch *b, bcs_write *const *writes, size_t c
   return bcsi_intent_write(b->store, (const uint8_t(*)[BCS_DIGEST_SIZE])b->published, staged);
 }
 
+/* A commit of nothing takes pages, too: while a reader stands still, new ones each time. */
+static bool changes_nothing(const bcsi_batch *b, bcs_write *const *writes, size_t count) {
+  if (b->cleared || b->strays || b->published_count > 0 || b->evicted_count > 0) return false;
+  for (size_t i = 0; i < count; i++)
+    if (writes[i]->result == BCS_OK) return false;
+  return true;
+}
+
 /* One try. BCS_INDEX with MDB_MAP_FULL in *rc: grow and try again. */
 static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
   bcs_store *store = b->store;
@@ -222,9 +230,9 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
+  size_t done = 0;
   /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
   if (status == BCS_OK && b->totals.trash_allocated > 0 && bcsi_wants_trash_gone(b)) {
-    size_t done;
     bool more;
     bcs_status trouble; /* of files that stay in the trash; the sweep reports it */
     rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
@@ -232,6 +240,10 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
     if (puts || !is_put(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
   if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
+  if (status == BCS_OK && rc == 0 && done == 0 && changes_nothing(b, writes, count)) {
+    bcsi_write_abort(store, b->txn);
+    return BCS_OK;
+  }
   if (status == BCS_OK && rc == 0) rc = bcsi_give_back_lines(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
