@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WANTED_FROM = 2, HELD_FROM = 4 /* allowances */, AGAIN_AFTER = 4 /* commits, where one look did not help */ };
+enum { WANTED_FROM = 1, HELD_FROM = 4 /* allowances */, AGAIN_AFTER = 4 /* commits, where one look did not help */ };
 
 uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live) {
   static const uint64_t mebibyte = 1 << 20;

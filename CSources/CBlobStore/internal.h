@@ -59,7 +59,6 @@ typedef enum bcsi_lock_byte {
   BCSI_LOCK_OPEN = 0,      /* exclusive during the whole of open */
   BCSI_LOCK_USE = 1,       /* shared while in use; tried exclusively under byte 0: alone */
   BCSI_LOCK_WRITER = 2,    /* the writer */
-  BCSI_LOCK_PIN = 3,       /* the holder of the checkpoint's pin */
   BCSI_LOCK_TURNSTILE = 4, /* the next writer waits here, so that nobody overtakes it */
   BCSI_LOCK_SWEEP = 5,     /* who sweeps */
 } bcsi_lock_byte;

@@ -2,7 +2,8 @@ internal import CBlobStore
 internal import Synchronization
 
 extension BlobCache {
-  /// Returns when everything that was stored before the call is on the disk, safe from a power cut.
+  /// Returns when everything that was stored before the call is on the disk, safe from a power cut: in
+  /// a `.checkpointed` directory, a checkpoint has been made of it.
   ///
   /// - Throws: ``Error``: something could not be written.
   public func flush() async throws(Error) {

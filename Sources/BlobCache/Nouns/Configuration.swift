@@ -135,7 +135,10 @@ extension BlobCache {
 
   /// What survives a power cut. (Nothing is lost when a process is killed, either way.)
   public struct Durability: Hashable, Sendable {
-    enum Form: Hashable, Sendable { case checkpointed(Duration?), durable, asRecorded }
+    enum Form: Hashable, Sendable {
+      case checkpointed(Duration?)
+      case durable, asRecorded
+    }
     let form: Form
 
     /// ``checkpointed(every:)`` 5 seconds.

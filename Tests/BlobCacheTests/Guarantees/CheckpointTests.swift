@@ -146,7 +146,8 @@ struct CheckpointTests {
     var most = 0
     for round in 0..<60 {
       let items = (0..<300).map {
-        BlobCache.Item(key: "\($0)", bytes: seededBytes(count: 4000, seed: UInt64(round * 300 + $0)))
+        BlobCache.Item(
+          key: "\($0)", bytes: seededBytes(count: 4000, seed: UInt64(round * 300 + $0)))
       }
       try await cache.storeAll(items)
       most = max(most, Int(fileStatus(folder.path + "/index/data.mdb")?.st_blocks ?? 0) * 512)
@@ -192,8 +193,9 @@ struct CheckpointTests {
     try await cache.flush()
     try await cut { other in
       for i in 1000..<1300 where try cache.contains("\(i)") {
-        #expect(try #require(try other.blob(for: "\(i)")).holds(
-          seededBytes(count: 4000, seed: UInt64(59 * 300 + i))))
+        #expect(
+          try #require(try other.blob(for: "\(i)")).holds(
+            seededBytes(count: 4000, seed: UInt64(59 * 300 + i))))
       }
     }
     if fate == .stopped {
@@ -260,7 +262,9 @@ struct CheckpointTests {
     }
   }
 
-  @Test(arguments: ["checkpoint-write", "checkpoint-rename", "checkpoint-folder", "checkpoint-sync"])
+  @Test(arguments: [
+    "checkpoint-write", "checkpoint-rename", "checkpoint-folder", "checkpoint-sync",
+  ])
   func aStepThatFailsLeavesTheCheckpointBefore(step: String) async throws {
     let process = try await SecondProcess.over(folder.path, "boot=first")
     for i in 0..<9 { _ = try await process.call("store \(i) \(bytes(i).count) \(i)") }
@@ -277,10 +281,11 @@ struct CheckpointTests {
     try await cut { try expect(0..<(again == "ok" ? 18 : 9), in: $0) }
   }
 
-  @Test(arguments: [
-    "checkpoint-begin", "checkpoint-sync", "checkpoint-write", "checkpoint-rename",
-    "checkpoint-folder",
-  ], ["kill", "stop"])
+  @Test(
+    arguments: [
+      "checkpoint-begin", "checkpoint-sync", "checkpoint-write", "checkpoint-rename",
+      "checkpoint-folder",
+    ], ["kill", "stop"])
   func inTheMiddleOfOneTheOneBeforeStands(step: String, how: String) async throws {
     let process = try await SecondProcess.over(folder.path, "boot=first")
     for i in 0..<9 { _ = try await process.call("store \(i) \(bytes(i).count) \(i)") }
