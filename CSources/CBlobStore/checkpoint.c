@@ -377,7 +377,11 @@ static bcs_status make_one(bcs_store *store) {
   draft d = {0};
   bcs_status status = bcsi_writer_lock(store, false);
   if (status != BCS_OK) return status;
-  if (!is_needed(store)) {
+  if (!is_needed(store)) { /* and nobody writes: time to give back what the one before has kept */
+    bool more = true;
+    store->checkpoint_wanted = false;
+    for (int i = 0; i < 16 && more; i++)
+      if (bcsi_free_sweep(store, &more) != BCS_OK) break;
     bcsi_writer_unlock(store);
     return BCS_OK;
   }

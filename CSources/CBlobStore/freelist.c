@@ -3,7 +3,8 @@
  * LMDB's file does not shrink. Pages that nothing refers to any more are used again before it grows, so it is larger than
  * what is in it after a removal of much, and while somebody reads an old state. Up to an allowance that is welcome: a
  * page that is used again needs no new block. What is above it goes back to the file system by holes, fallocate(2)'s
- * FALLOC_FL_PUNCH_HOLE: LMDB writes a free page before it reads it, and writing fills the hole.
+ * FALLOC_FL_PUNCH_HOLE: LMDB writes a free page before it reads it, and writing fills the hole. Sweeps go down to the
+ * allowance; commits only look whether a larger share is exceeded.
  *
  * Which pages: exactly those that LMDB itself might overwrite next, freed by a transaction before the oldest one that a
  * reader sees. A reader that stands still (a process that was stopped, or has no share of the processor) keeps
@@ -18,12 +19,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WANTED_FROM = 1, HELD_FROM = 4 /* allowances */, AGAIN_AFTER = 4 /* commits, where one look did not help */ };
+enum { AGAIN_AFTER = 4 /* commits, where one look did not help */ };
+static const uint64_t mebibyte = 1 << 20;
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live) {
-  static const uint64_t mebibyte = 1 << 20;
-  uint64_t share = limits->bytes > 0 ? limits->bytes / 16 : live / 8, least = (limits->bytes > 0 ? 4 : 16) * mebibyte;
-  return share > least ? share : least;
+  return limits->bytes > 0 ? larger(limits->bytes / 16, 4 * mebibyte) : larger(live / 8, 16 * mebibyte);
 }
 
 static bool data_file(bcs_store *store, int *fd, struct stat *st) {
@@ -43,6 +45,18 @@ static uint64_t allowance_of(bcs_store *store) {
   bcs_limits limits = bcsi_limits(store);
   return bcsi_free_allowance(&limits, bcsi_slots_live(store));
 }
+
+/* Under load, the most: what a checkpoint keeps is freed and used again some times a minute, and to give it back each time
+ * would cost more than to have it. */
+static uint64_t ceiling_of(bcs_store *store) {
+  bcs_limits limits = bcsi_limits(store);
+  uint64_t live = bcsi_slots_live(store), allowance = bcsi_free_allowance(&limits, live);
+  if (store->durable) return allowance;
+  return limits.bytes > 0 ? larger(limits.bytes / 4, allowance) : larger(live / 2, 1024 * mebibyte);
+}
+
+/* From there on stores wait. */
+static uint64_t bound_of(bcs_store *store) { return larger(4 * allowance_of(store), 2 * ceiling_of(store)); }
 
 /* ---- readers: what LMDB tells of them is a text, "pid thread transaction" a line */
 
@@ -146,13 +160,22 @@ static int punch_records(bcs_store *store, MDB_txn *txn, uint64_t before, work *
   return rc == MDB_NOTFOUND ? code : rc != 0 ? rc : code;
 }
 
-/* Whoever calls holds the write lock and no transaction. *more: another call would go on. */
-static bcs_status punch_some(bcs_store *store, bool *more) {
-  enum { PUNCHES = 256 };
-  uint64_t allowance = allowance_of(store), spare = spare_bytes(store);
-  *more = false;
+/* Who keeps what, once as much as could be was given back. */
+static void look_at_holders(bcs_store *store, const oldest *old, bool held, bool by_checkpoint) {
+  uint64_t spare = spare_bytes(store);
+  bool beyond = held && spare > bound_of(store);
   store->free_held_by = 0;
-  if (spare <= allowance || store->free_no_holes) return BCS_OK;
+  if (held && by_checkpoint && spare > ceiling_of(store)) store->checkpoint_wanted = true;
+  if (beyond && by_checkpoint) store->free_held_by = BCSI_HELD_BY_CHECKPOINT;
+  else if (beyond && bcsi_limits(store).bytes > 0) store->free_held_by = old->pid;
+}
+
+/* Down to `target`. Whoever calls holds the write lock and no transaction. *more: another call would go on. *kept: by a
+ * checkpoint. */
+static bcs_status punch_some(bcs_store *store, uint64_t target, bool *more, bool *kept) {
+  enum { PUNCHES = 256 };
+  uint64_t spare = spare_bytes(store);
+  *more = *kept = false;
   bcsi_reader *reader;
   bcs_status status = bcsi_reader_enter(store, &reader);
   if (status != BCS_OK) return status;
@@ -162,9 +185,9 @@ static bcs_status punch_some(bcs_store *store, bool *more) {
   uint64_t checkpoint = bcsi_checkpoint_transaction(store); /* whether or not its pin is among them */
   bool by_checkpoint = checkpoint > 0 && checkpoint <= old.transaction;
   if (by_checkpoint) old.transaction = checkpoint;
-  work w = {.wanted = spare - allowance / 2, .punches = PUNCHES};
+  work w = {.wanted = spare > target ? spare - target : 0, .punches = PUNCHES};
   int rc = data_file(store, &w.fd, &st) ? mdb_stat(reader->txn, store->index.meta, &tree) : errno;
-  if (rc == 0) {
+  if (rc == 0 && w.wanted > 0 && !store->free_no_holes) {
     w.page_size = tree.ms_psize;
     rc = punch_records(store, reader->txn, old.transaction, &w);
   }
@@ -172,35 +195,28 @@ static bcs_status punch_some(bcs_store *store, bool *more) {
   bcsi_reader_leave(reader);
   if (rc == EOPNOTSUPP || rc == ENOSYS || rc == EINVAL) {
     store->free_no_holes = true; /* a file system without holes: free pages are only used again */
-    return BCS_OK;
+    rc = 0;
   }
   *more = rc == 0 && w.punches == 0;
-  spare = spare_bytes(store);
-  if (held && by_checkpoint) {
-    if (spare > WANTED_FROM * allowance) store->checkpoint_wanted = true;
-    if (spare > HELD_FROM * allowance) store->free_held_by = BCSI_HELD_BY_CHECKPOINT;
-  } else if (held && bcsi_limits(store).bytes > 0 && spare > HELD_FROM * allowance) {
-    store->free_held_by = old.pid;
-  }
-  store->free_wait = spare > allowance && !*more ? AGAIN_AFTER : 0;
+  *kept = held && by_checkpoint;
+  look_at_holders(store, &old, held, by_checkpoint);
+  store->free_wait = w.given < w.wanted && !*more ? AGAIN_AFTER : 0;
   return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "punch holes", store->index.path);
 }
 
-/* Beyond the allowances that are the bound every commit looks: large ones free more in sixteen than the limit is. */
+/* Beyond the bound every commit looks: large ones free more in some commits than the limit is. */
 static bool is_due(bcs_store *store) {
-  if (store->free_no_holes) return false;
-  uint64_t spare = spare_bytes(store), allowance = allowance_of(store);
-  bool beyond = bcsi_limits(store).bytes > 0 && spare > HELD_FROM * allowance;
-  return spare > allowance && (store->free_wait == 0 || beyond);
+  uint64_t spare = spare_bytes(store);
+  return spare > ceiling_of(store) && (store->free_wait == 0 || spare > bound_of(store));
 }
 
 bool bcsi_free_would_wait(bcs_store *store) { return store->free_held_by != 0 || is_due(store); }
 
 /* What keeps it from it is tried again after later ones. */
 void bcsi_free_after_commit(bcs_store *store, bool quick) {
-  bool more;
+  bool more, kept;
   if (store->free_wait > 0) store->free_wait--;
-  if (!quick && is_due(store)) (void)punch_some(store, &more);
+  if (!quick && is_due(store)) (void)punch_some(store, ceiling_of(store) / 2, &more, &kept);
 }
 
 /* What the last commits freed, LMDB keeps for one that follows. */
@@ -216,23 +232,25 @@ static bcs_status commit_nothing(bcs_store *store) {
   return rc == 0 ? status : bcsi_fail_lmdb(rc, "commit", store->index.path);
 }
 
-/* A step of a sweep, under the write lock. */
+/* A step of a sweep, under the write lock. What a checkpoint keeps wants another one first. */
 bcs_status bcsi_free_sweep(bcs_store *store, bool *more) {
+  bool kept = false;
   *more = false;
   bcs_status status = BCS_OK;
   for (int i = 0; status == BCS_OK && i < 3 && !*more && spare_bytes(store) > allowance_of(store); i++) {
     if (i > 0 && (status = commit_nothing(store)) != BCS_OK) return BCS_OK; /* full: the next commit frees them */
-    if (status == BCS_OK) status = punch_some(store, more);
-    if (store->free_no_holes) break;
+    status = punch_some(store, allowance_of(store) / 2, more, &kept);
+    if (kept) store->checkpoint_wanted = true;
+    if (kept || store->free_no_holes) break;
   }
   return status;
 }
 
 /* For a store, with the write lock: BCS_BUSY while a reader that stands still keeps too many pages. */
 bcs_status bcsi_free_admits(bcs_store *store) {
-  bool more;
+  bool more, kept;
   if (store->free_held_by == 0) return BCS_OK;
-  bcs_status status = punch_some(store, &more);
+  bcs_status status = punch_some(store, ceiling_of(store) / 2, &more, &kept);
   if (status != BCS_OK || store->free_held_by == 0) return status;
   if (store->free_held_by == BCSI_HELD_BY_CHECKPOINT) return bcsi_fail(BCS_HELD, 0, "store", store->index.path, NULL);
   char cause[120];

@@ -267,8 +267,11 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
     *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
     return status;
   }
+  /* Slots of killed readers; pins are among them, so no writer may be under way that relies on one. */
   int dead;
-  if (!read_only) (void)mdb_reader_check(index->env, &dead); /* slots of killed readers; a failure only leaves them */
+  bool locked = !read_only && !quiet && bcsi_writer_lock(store, true) == BCS_OK;
+  if (!read_only && (quiet || locked)) (void)mdb_reader_check(index->env, &dead);
+  if (locked) bcsi_writer_unlock(store);
   if (!quiet && (status = check_snapshot(store, data_file, &damage)) != BCS_OK) return status;
   /* A write transaction only where it is needed: a writer that stands still must not keep others from opening. */
   rc = find_trees(store);

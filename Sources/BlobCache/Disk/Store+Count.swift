@@ -77,6 +77,14 @@ extension Store {
     guard status == BCS_OK else { throw status.lastError("flush") }
   }
 
+  /// Blocks.
+  func checkpoint() throws(BlobCache.Error) {
+    let status = try unsafe handle.use("checkpoint") { store throws(BlobCache.Error) in
+      unsafe bcs_checkpoint(store, 0)
+    }
+    guard status == BCS_OK else { throw status.lastError("checkpoint") }
+  }
+
   /// Reads the pages of the index without following them; blocks for long.
   func checkPages(repair: Bool) throws(BlobCache.Error) -> bcs_check_report {
     var report = bcs_check_report()

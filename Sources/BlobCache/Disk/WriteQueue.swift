@@ -217,8 +217,10 @@ final class WriteQueue: Sendable {
     }
   }
 
+  var wantsCheckpoint: Bool { unsafe bcs_wants_checkpoint(handle.pointer) }
+
   private func askForCheckpoint() {
-    guard unsafe bcs_wants_checkpoint(handle.pointer) else { return }
+    guard wantsCheckpoint else { return }
     checkpointWanted.withLock { $0 }?()
   }
 

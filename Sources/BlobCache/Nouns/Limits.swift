@@ -9,8 +9,9 @@ extension BlobCache {
   public struct Limits: Hashable, Sendable {
     /// Bytes on the disk: blob files by their blocks, the index by its pages in use, staged bodies and
     /// quarantine; not the slot table, some 64 bytes an entry. At least 1 MiB. Free pages inside the
-    /// index's file, which are used before it grows, are not counted: they take 4 MiB or a sixteenth
-    /// of the limit at most, beyond that they are given back to the file system.
+    /// index's file, which are used before it grows, are not counted: a directory that is let alone
+    /// keeps 4 MiB or a sixteenth of the limit of them, one under load up to a quarter, or 4 MiB, until
+    /// the next checkpoint.
     public var bytes: Int?
     /// Entries, expired ones included.
     public var entries: Int?

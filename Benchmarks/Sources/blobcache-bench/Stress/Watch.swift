@@ -134,8 +134,8 @@ struct Bound: Sendable {
   /// What a walk finds and the limit does not count: 256 folders of a block or two, `FORMAT`, `LOCK`, `lock.mdb` and
   /// the ballast, about 2 MiB (Guarantees, 6).
   let overhead = 9 << 18
-  /// Free pages of the index, while a reader that has no share of the processor keeps them.
-  var free: Int { 4 * max(4 << 20, limit / 16) }
+  /// Free pages of the index, while a checkpoint, or a reader that has no share of the processor, keeps them.
+  var free: Int { max(16 << 20, limit / 2) }
 
   var used: Int { limit + batch }
   var walked: Int { limit + batch + overhead }
