@@ -6,7 +6,7 @@
  *   index/checkpoint   a header, and both meta pages as they were; the state is that of the newer one
  *
  *   1. under the write lock: a read transaction is begun, the pin, and the meta pages are copied;
- *   2. writers go on; blob files that were published are synced (syncfs(2), all at once), and the index's file;
+ *   2. writers go on; blob files that were published since the last one are synced, and the index's file;
  *   3. the copy is written aside and synced, renamed under the write lock, and the folder synced;
  *   4. under the write lock: it is settled, that is, told to the other processes, and the older pin is released.
  *
@@ -309,23 +309,67 @@ static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
 
 /* ---- making one */
 
-static bcs_status sync_all(bcs_store *store, uint64_t published) {
-  int fd, code = bcsi_fault("checkpoint-sync");
-  if (code == 0 && published != load(&head_of(store)->files_synced) && syncfs(store->root_fd) != 0) code = errno;
-  if (code == 0 && mdb_env_get_fd(store->index.env, &fd) != 0) code = EBADF;
-  if (code == 0 && fdatasync(fd) != 0) code = errno;
-  if (code == 0) return BCS_OK;
-  store->checkpoint_lost = true; /* the kernel tells it once, and what it dropped it does not write again (fsync(2)) */
-  return bcsi_fail_errno(code, "fdatasync", store->index.path);
-}
-
 typedef struct draft {
   bcsi_pin *pin;
   header h;
   uint8_t *pages;
-  uint64_t published;
+  uint64_t published;                    /* files, so far */
+  uint8_t (*files)[BCS_DIGEST_SIZE];     /* those since the last checkpoint; NULL: too many to be synced one by one */
+  size_t file_count;
   char name[64];
 } draft;
+
+/* A file costs some 200 µs, syncfs(2) 30 and all that others have written to the file system. */
+enum { FILES_ONE_BY_ONE = 256 };
+
+static uint8_t *published_at(bcs_store *store, uint64_t number) {
+  return store->slots.map + PUBLISHED_AT + (size_t)(number % PUBLISHED_CAPACITY) * BCS_DIGEST_SIZE;
+}
+
+static bcs_status list_files(bcs_store *store, draft *d) {
+  uint64_t synced = load(&head_of(store)->files_synced), count = d->published - synced;
+  if (count > FILES_ONE_BY_ONE) return BCS_OK;
+  if (!(d->files = malloc((size_t)(count + 1) * sizeof *d->files)))
+    return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "checkpoint", store->index.path, NULL);
+  for (; d->file_count < count; d->file_count++)
+    memcpy(d->files[d->file_count], published_at(store, synced + d->file_count), BCS_DIGEST_SIZE);
+  return BCS_OK;
+}
+
+static int sync_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]) {
+  char name[BCSI_NAME_MAX];
+  bcsi_blob_name(digest, name);
+  int fd = openat(store->blobs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT ? 0 : errno; /* removed since */
+  int code = fsync(fd) != 0 ? errno : 0;
+  close(fd);
+  return code;
+}
+
+static int sync_files(bcs_store *store, const draft *d) {
+  bool folders[256] = {false};
+  if (!d->files) return syncfs(store->root_fd) != 0 ? errno : 0;
+  for (size_t i = 0; i < d->file_count; i++) {
+    int code = sync_file(store, d->files[i]);
+    if (code != 0) return code;
+    folders[d->files[i][0]] = true;
+  }
+  for (int i = 0; i < 256; i++)
+    if (folders[i] && bcsi_blob_sync_folder(store, (uint8_t)i) != BCS_OK) return EIO;
+  return d->file_count > 0 && fsync(store->blobs_fd) != 0 ? errno : 0;
+}
+
+static bcs_status sync_all(bcs_store *store, const draft *d) {
+  int fd, code = bcsi_fault("checkpoint-sync");
+  if (code == 0) code = sync_files(store, d);
+  if (code == 0 && mdb_env_get_fd(store->index.env, &fd) != 0) code = EBADF;
+  if (code == 0 && fdatasync(fd) != 0) code = errno;
+  if (code == 0) return BCS_OK;
+  /* No descriptor is no word of the disk. Of what it says, the kernel tells once: what it dropped then it does not write
+   * again (fsync(2)). */
+  if (code != EMFILE && code != ENFILE) store->checkpoint_lost = true;
+  return bcsi_fail_errno(code, "fdatasync", store->index.path);
+}
 
 /* With the write lock. */
 static bcs_status begin(bcs_store *store, draft *d) {
@@ -339,13 +383,14 @@ static bcs_status begin(bcs_store *store, draft *d) {
   d->published = load(&head_of(store)->files_published);
   name_aside(d->pin->number, d->name);
   status = copy_metas(store, d->pin->txn, &d->h, &d->pages);
+  if (status == BCS_OK) status = list_files(store, d);
   (void)bcsi_fault("checkpoint-begin");
   return status;
 }
 
 /* Without it, unless no pin protects the older one. */
 static bcs_status make_durable(bcs_store *store, draft *d) {
-  bcs_status status = sync_all(store, d->published);
+  bcs_status status = sync_all(store, d);
   return status == BCS_OK ? write_aside(store, &d->h, d->pages, d->name) : status;
 }
 
@@ -366,6 +411,7 @@ static void end(bcs_store *store, draft *d, bcs_status status) {
   else if (d->pin) release_pin(store, d->pin);
   if (status != BCS_OK && d->name[0]) (void)unlinkat(store->root_fd, d->name, 0);
   free(d->pages);
+  free(d->files);
 }
 
 static bool is_needed(bcs_store *store) {
@@ -462,6 +508,7 @@ void bcsi_checkpoint_protect(bcs_store *store) {
     d.published = load(&head_of(store)->files_synced);
     settle(store, d.pin, d.published);
     free(d.pages);
+    free(d.files);
     return;
   }
   if (status == BCS_OK && store->checkpoint_lost) status = BCS_IO;
@@ -548,9 +595,11 @@ void bcsi_checkpoint_unpin(bcs_store *store) {
   store->reader_table = NULL;
 }
 
-void bcsi_checkpoint_published(bcs_store *store, uint64_t files) {
-  if (has_checkpoints(store) && files > 0) {
-    struct head *head = head_of(store);
-    put(&head->files_published, load(&head->files_published) + files); /* under the write lock */
-  }
+/* With the write lock, after the commit. */
+void bcsi_checkpoint_published(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count) {
+  if (!has_checkpoints(store)) return;
+  struct head *head = head_of(store);
+  uint64_t next = load(&head->files_published);
+  for (size_t i = 0; i < count; i++) memcpy(published_at(store, next++), digests[i], BCS_DIGEST_SIZE);
+  put(&head->files_published, next);
 }

@@ -259,7 +259,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
-      bcsi_checkpoint_published(store, b->published_count);
+      bcsi_checkpoint_published(store, (const uint8_t(*)[BCS_DIGEST_SIZE])b->published, b->published_count);
       bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;

@@ -421,7 +421,7 @@ bcs_status bcsi_checkpoint(bcs_store *store); /* of everything that is committed
 bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
 void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
 uint64_t bcsi_checkpoint_transaction(bcs_store *store); /* what it freed and what came later stays; 0: none */
-void bcsi_checkpoint_published(bcs_store *store, uint64_t files);
+void bcsi_checkpoint_published(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored);
 bcs_status bcsi_checkpoint_load(bcs_store *store);
 void bcsi_checkpoint_forget(bcs_store *store);

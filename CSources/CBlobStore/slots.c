@@ -19,8 +19,9 @@
  *       0  head, 4,096 bytes: see struct head in slots.h, and head.c
  *   4,096  the mark: 7,168 line numbers of 4 bytes
  *  32,768  512 stripes of 64 bytes: hits in the index, misses, hits in memory; a reader of a process adds to one
- *  65,536  ghosts of evicted entries: see ghosts.c; blocks are allocated as they grow
- *  33,685,504  lines of 64 bytes: see struct line */
+ *  65,536  1,024 digests of 32 bytes, a ring: blob files that were published last, see checkpoint.c
+ * 131,072  ghosts of evicted entries: see ghosts.c; blocks are allocated as they grow
+ *  33,751,040  lines of 64 bytes: see struct line */
 #include "slots.h"
 
 #include <errno.h>
@@ -146,6 +147,7 @@ static bcs_status rebuild(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
   memcpy(head->store_id, totals->store_id, 16);
   memcpy(head->boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
   put(&head->allocated, lines);
+  put(&head->files_published, PUBLISHED_CAPACITY + 1); /* nobody knows which */
   atomic_store(&store->slots.allocated, (uint32_t)lines);
 
   MDB_cursor *cursor;

@@ -6,7 +6,8 @@
 #include "internal.h"
 
 enum {
-  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64, GHOSTS_AT = 65536,
+  MARK_AT = 4096, MARK_CAPACITY = 7168, STRIPES_AT = 32768, STRIPE_SIZE = 64,
+  PUBLISHED_AT = 65536, PUBLISHED_CAPACITY = 1024, GHOSTS_AT = 131072,
   LINES_AT = GHOSTS_AT + BCSI_GHOSTS_SIZE,
 };
 
@@ -28,14 +29,15 @@ struct head {
   /* See checkpoint.c. Of the settled checkpoint: its transaction (0: none), the number of its pin's lock and the place of
    * its pin among LMDB's readers, and when it was made; the newest that stands in the file. */
   _Atomic uint64_t checkpoint, checkpoint_pin, checkpoint_row, checkpoint_ms, checkpoint_published;
-  _Atomic uint64_t files_published, files_synced; /* blob files, how many since the table was made */
+  _Atomic uint64_t files_published, files_synced; /* blob files; the digests of the last ones stand in a ring */
   _Atomic uint64_t restored; /* this boot began with a checkpoint: no file is trusted unread */
   _Atomic uint64_t now; /* the newest time that a writer was told */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };
 _Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");
 _Static_assert(MARK_AT + MARK_CAPACITY * 4 <= STRIPES_AT, "the mark ends before the stripes");
-_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= GHOSTS_AT, "the stripes end before the ghosts");
+_Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= PUBLISHED_AT, "the stripes end before what was published");
+_Static_assert(PUBLISHED_AT + PUBLISHED_CAPACITY * BCS_DIGEST_SIZE <= GHOSTS_AT, "and that before the ghosts");
 
 static inline struct head *head_of(bcs_store *store) { return (struct head *)(void *)store->slots.map; }
 static inline uint64_t load(_Atomic uint64_t *word) { return atomic_load_explicit(word, memory_order_relaxed); }
