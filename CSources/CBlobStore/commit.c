@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Stores, and renewals: those write as many pages as a store does, give nothing back, and there is no end of them. They
@@ -374,15 +375,22 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
   return status;
 }
 
-/* With the write lock. The stores among them wait for a reader that stands still, the first ones some seconds; what is
- * BCS_HELD then fails, and the rest is committed. */
+static int64_t monotonic_ms(void) {
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail: the clock is there, and so is the place */
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* With the write lock. Those that take room wait for a reader that stands still, the first ones two seconds, however long
+ * a look takes; what is BCS_HELD then fails, and the rest is committed. */
 static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only,
                                        bool *over) {
-  enum { MOMENTS = 1000, MOMENT_US = 2000 };
+  enum { PATIENCE_MS = 2000, MOMENT_US = 2000 };
   bcs_status admitted = BCS_OK;
   if (try_only && bcsi_free_would_wait(store)) return bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
   if (some_take_room(writes, count)) admitted = bcsi_free_admits(store);
-  for (int i = 0; admitted == BCS_HELD && !store->free_refuses && i < MOMENTS; i++) {
+  int64_t end = admitted == BCS_HELD ? monotonic_ms() + PATIENCE_MS : 0;
+  while (admitted == BCS_HELD && !store->free_refuses && monotonic_ms() < end) {
     bcsi_writer_unlock(store);
     usleep(MOMENT_US);
     admitted = bcsi_writer_lock(store, false);
