@@ -455,14 +455,29 @@ static bcs_status make_one(bcs_store *store) {
   return status == BCS_OK ? BCS_OK : bcsi_repeat(&error);
 }
 
-bcs_status bcsi_checkpoint(bcs_store *store) {
+/* One process makes one at a time; two would keep more pages than one. One that stands still in the middle is not waited
+ * for any longer: its checkpoint is older than the next, and is dropped. */
+static bool take_turn(bcs_store *store, bool wait) {
+  enum { MOMENT_US = 2000, MOMENTS = 2500 };
+  for (int i = 0;; i++) {
+    bcs_status status = bcsi_lock(store->lock_fd, BCSI_LOCK_CHECKPOINT, true, false, store->info.path);
+    if (status != BCS_BUSY || i == MOMENTS) return true;
+    if (!wait) return false;
+    usleep(MOMENT_US);
+  }
+}
+
+bcs_status bcsi_checkpoint(bcs_store *store, bool wait) {
   enum { TRIES = 8 };
   if (!has_checkpoints(store)) return BCS_OK;
   pthread_mutex_lock(&store->checkpoint);
   bcs_status status = BCS_BUSY;
   if (store->checkpoint_lost)
     status = bcsi_fail(BCS_IO, EIO, "checkpoint", store->index.path, "an earlier sync failed: the disk lost what it was given");
+  else if (!take_turn(store, wait))
+    status = BCS_OK; /* somebody is at it */
   for (int i = 0; status == BCS_BUSY && i < TRIES; i++) status = make_one(store);
+  bcsi_unlock(store->lock_fd, BCSI_LOCK_CHECKPOINT);
   pthread_mutex_unlock(&store->checkpoint);
   return status;
 }
@@ -473,7 +488,7 @@ bcs_status bcs_checkpoint(bcs_store *store, int64_t interval_ms) {
   if (has_checkpoints(store)) {
     bool due = interval_ms <= 0 || now_ms() - (int64_t)load(&head_of(store)->checkpoint_ms) >= interval_ms;
     if (due || store->checkpoint_wanted) status = bcsi_check_place(store);
-    if (status == BCS_OK && (due || store->checkpoint_wanted)) status = bcsi_checkpoint(store);
+    if (status == BCS_OK && (due || store->checkpoint_wanted)) status = bcsi_checkpoint(store, interval_ms <= 0);
   }
   bcsi_call_leave(store);
   return status;
@@ -489,7 +504,7 @@ bool bcsi_checkpoint_is_held(bcs_store *store) {
 
 uint64_t bcsi_checkpoint_transaction(bcs_store *store) { return has_checkpoints(store) ? settled(store) : 0; }
 
-static void give_up(bcs_store *store) {
+void bcsi_checkpoint_give_up(bcs_store *store) {
   struct head *head = head_of(store);
   (void)unlinkat(store->root_fd, published_name, 0);
   (void)sync_folder(store);
@@ -516,7 +531,7 @@ void bcsi_checkpoint_protect(bcs_store *store) {
   if (status == BCS_OK) status = publish(store, &d);
   if (status == BCS_OK) status = sync_folder(store);
   end(store, &d, status);
-  if (status != BCS_OK) give_up(store);
+  if (status != BCS_OK) bcsi_checkpoint_give_up(store);
 }
 
 /* ---- opening and closing */

@@ -13,23 +13,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Those that give nothing back: a renewal writes as many pages as a store, and there is no end of them. */
-static bool is_put(const bcs_write *write) {
+/* Stores, and renewals: those write as many pages as a store does, give nothing back, and there is no end of them. They
+ * wait for a reader that stands still, and on a full disk for room. */
+static bool takes_room(const bcs_write *write) {
   return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED ||
          write->kind == BCSI_RENEW;
 }
 
-static bool has_put(bcs_write *const *writes, size_t count) {
+static bool some_take_room(bcs_write *const *writes, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (is_put(writes[i])) return true;
+    if (takes_room(writes[i])) return true;
   return false;
 }
 
-static bool has_removal(bcs_write *const *writes, size_t count) {
+static bool some_take_none(bcs_write *const *writes, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (!is_put(writes[i])) return true;
+    if (!takes_room(writes[i])) return true;
   return false;
 }
 
@@ -238,7 +240,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
   }
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
-    if (puts || !is_put(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
+    if (puts || !takes_room(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
   if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
   if (status == BCS_OK && rc == 0 && done == 0 && changes_nothing(b, writes, count)) {
     bcsi_write_abort(store, b->txn);
@@ -317,14 +319,14 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
       bcs_last_error(&error);
     }
     for (size_t i = 0; i < count; i++) {
-      if (!puts && is_put(writes[i])) continue;
+      if (!puts && takes_room(writes[i])) continue;
       writes[i]->result = status;
       writes[i]->error = error;
       writes[i]->touched = false;
     }
     /* On a full disk removals are what helps: they are not to fail with the stores beside them, and the ballast is theirs. */
-    bool stores = puts && has_put(writes, count);
-    bool again = status == BCS_NO_SPACE && (stores ? has_removal(writes, count) : bcsi_ballast_drop(store));
+    bool stores = puts && some_take_room(writes, count);
+    bool again = status == BCS_NO_SPACE && (stores ? some_take_none(writes, count) : bcsi_ballast_drop(store));
     if (again) {
       for (size_t i = 0; i < count; i++) writes[i]->touched = false;
       puts = false;
@@ -374,31 +376,42 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
   return status;
 }
 
-/* With the write lock. The stores among them wait for a reader that stands still, the first ones some seconds; what is
- * BCS_HELD then fails, and the rest is committed. */
+static int64_t monotonic_ms(void) {
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail: the clock is there, and so is the place */
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* With the write lock. Those that take room wait for a reader that stands still, the first ones two seconds, however long
+ * a look takes; what is BCS_HELD then fails, and the rest is committed. */
 static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *writes, size_t count, bool try_only,
                                        bool *over) {
-  enum { MOMENTS = 1000, MOMENT_US = 2000 };
+  enum { PATIENCE_MS = 2000, MOMENT_US = 2000 };
   bcs_status admitted = BCS_OK;
   if (try_only && (bcsi_free_would_wait(store) || !bcsi_checkpoint_is_held(store)))
     return bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
-  if (has_put(writes, count)) admitted = bcsi_free_admits(store);
-  for (int i = 0; admitted == BCS_HELD && !store->free_refuses && i < MOMENTS; i++) {
+  if (some_take_room(writes, count)) admitted = bcsi_free_admits(store);
+  for (int64_t end = 0; admitted == BCS_HELD;) {
     bool by_checkpoint = store->free_held_by == BCSI_HELD_BY_CHECKPOINT;
+    if (!by_checkpoint && end == 0) end = monotonic_ms() + PATIENCE_MS;
+    if (!by_checkpoint && (store->free_refuses || monotonic_ms() >= end)) break;
     bcsi_writer_unlock(store);
-    if (!by_checkpoint || bcsi_checkpoint(store) != BCS_OK) usleep(MOMENT_US);
+    if (!by_checkpoint) usleep(MOMENT_US);
+    bcs_status made = by_checkpoint ? bcsi_checkpoint(store, true) : BCS_OK; /* takes as long as the disk does */
     admitted = bcsi_writer_lock(store, false);
     if (admitted != BCS_OK) return admitted;
+    /* A disk that takes no checkpoint is no reason to take no stores. */
+    if (made != BCS_OK && made != BCS_BUSY) bcsi_checkpoint_give_up(store);
     admitted = bcsi_free_admits(store);
   }
   store->free_refuses = admitted == BCS_HELD;
   if (admitted != BCS_HELD) return commit_locked(store, writes, count, true, NULL, NULL, over);
   for (size_t i = 0; i < count; i++) {
-    if (!is_put(writes[i])) continue;
+    if (!takes_room(writes[i])) continue;
     writes[i]->result = BCS_HELD;
     bcs_last_error(&writes[i]->error);
   }
-  if (!has_removal(writes, count)) return BCS_OK; /* an empty commit takes pages that are held, too, each time */
+  if (!some_take_none(writes, count)) return BCS_OK; /* an empty commit takes pages that are held, too, each time */
   return commit_locked(store, writes, count, false, NULL, NULL, over);
 }
 

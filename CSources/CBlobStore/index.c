@@ -471,10 +471,15 @@ bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
   return status;
 }
 
-/* To LMDB a write that wrote less is an I/O error. The kernel says why when it is asked for the next blocks. */
+/* To LMDB a write that wrote less is an I/O error. Where it was to fill a hole, the blocks that it lacked may be had at
+ * the end of the file a moment later; so what is left of the disk comes first. Else, the kernel says why when it is
+ * asked for the next blocks: it knows of quotas. */
 static int why_short(bcs_store *store) {
+  enum { NEARLY_FULL = 1 << 16 };
   int fd;
   struct stat st;
+  uint64_t free, reserve;
+  if (bcsi_disk(store, 0, &free, &reserve) && free < NEARLY_FULL) return ENOSPC;
   if (mdb_env_get_fd(store->index.env, &fd) != 0 || fstat(fd, &st) != 0) return EIO;
   int code = posix_fallocate(fd, st.st_size, 65536);
   return code == ENOSPC || code == EDQUOT || code == EFBIG ? code : EIO;

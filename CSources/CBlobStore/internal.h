@@ -59,6 +59,7 @@ typedef enum bcsi_lock_byte {
   BCSI_LOCK_OPEN = 0,      /* exclusive during the whole of open */
   BCSI_LOCK_USE = 1,       /* shared while in use; tried exclusively under byte 0: alone */
   BCSI_LOCK_WRITER = 2,    /* the writer */
+  BCSI_LOCK_CHECKPOINT = 3, /* who makes a checkpoint */
   BCSI_LOCK_TURNSTILE = 4, /* the next writer waits here, so that nobody overtakes it */
   BCSI_LOCK_SWEEP = 5,     /* who sweeps */
 } bcsi_lock_byte;
@@ -417,7 +418,7 @@ typedef struct bcsi_pin {
   uint32_t number; /* of its byte of LOCK */
   uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
 } bcsi_pin;
-bcs_status bcsi_checkpoint(bcs_store *store); /* of everything that is committed; without the write lock */
+bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */
 bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
 void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
 uint64_t bcsi_checkpoint_transaction(bcs_store *store); /* what it freed and what came later stays; 0: none */
@@ -425,6 +426,7 @@ void bcsi_checkpoint_published(bcs_store *store, const uint8_t (*digests)[BCS_DI
 bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored);
 bcs_status bcsi_checkpoint_load(bcs_store *store);
 void bcsi_checkpoint_forget(bcs_store *store);
+void bcsi_checkpoint_give_up(bcs_store *store); /* with the write lock */
 void bcsi_checkpoint_unpin(bcs_store *store);
 
 /* ---- ballast.c */

@@ -197,7 +197,7 @@ bcs_status bcs_flush(bcs_store *store) {
     /* nothing of it is here */
   } else if (!store->durable) {
     int code = bcsi_fault("flush");
-    status = code != 0 ? bcsi_fail_errno(code, "checkpoint", store->info.path) : bcsi_checkpoint(store);
+    status = code != 0 ? bcsi_fail_errno(code, "checkpoint", store->info.path) : bcsi_checkpoint(store, true);
   } else {
     /* One call for blob files, folders and index together: 30 µs a file against some 200 for a sync each. */
     int code = bcsi_fault("flush");

@@ -47,6 +47,7 @@ struct Commands {
       return renewed ? "ok" : "miss"
     case "check": return try check(words)
     case "batch": return try clearAndStore(words)
+    case "lookups": return try lookupsAtOnce(words)
     case "close-reading": return try await closeWhileReading(words)
     case "forks": return try forks(words)
     case "flip": return try await flip(words)

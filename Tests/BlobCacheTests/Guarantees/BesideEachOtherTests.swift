@@ -35,6 +35,28 @@ struct BesideEachOtherTests {
     #expect(try await structureOf(path) == "ok")
   }
 
+  // MARK: A removal beside a verification
+
+  /// It stands between an entry's record and its file; when it goes on, that one is gone.
+  @Test(arguments: 1...3)
+  func whatIsRemovedWhileItIsVerifiedIsNotDamaged(file: Int) async throws {
+    let process = try await SecondProcess.over(path)
+    for index in 0..<3 {
+      #expect(try await process.call("store key-\(index) 100000 \(index)").hasPrefix("ok"))
+    }
+    let cache = try BlobCache(directory: path)
+    #expect(try await process.call("fault blob-open \(file) stop") == "ok")
+    try process.send("verify look")
+    try await process.untilStopped()
+    try await cache.removeAll()
+    try await eventually("their files go") { CacheFolder(path).blobFiles.isEmpty }
+    kill(process.pid, SIGCONT)
+    #expect(try await process.nextLine() == "sound unreferenced=0")
+    try await process.end()
+    try await cache.close()
+    #expect(try await structureOf(path) == "ok")
+  }
+
   // MARK: The map grows
 
   /// From 256 KiB to 4 MiB, by whichever process needs it first; the others take it over, readers too.

@@ -203,6 +203,27 @@ struct LimitsHoldTests {
     #expect(try await structureOf(path) == "ok")
   }
 
+  /// There is room for bytes, and none for another file.
+  @Test(.enabled(if: Machine.canMount, "needs root, mkfs.ext4 and permission to mount"))
+  func aFileSystemWithoutInodesEvicts() async throws {
+    let disk = try SmallFileSystem(inodes: 500)
+    let path = "\(disk.path)/cache"
+    let cache = try open(nil, at: path)
+    for i in 0..<600 {
+      try await fill(cache, i..<i + 1, size: 20_000)
+      #expect(try cache.contains("key-\(i)"))
+    }
+    try await cache.store(for: "streamed") { body in
+      try await body.write(seededBytes(count: 100_000, seed: 1))
+    }
+    #expect(try cache.blob(for: "streamed")?.count == 100_000)
+    #expect(cache.statistics.evictions > 100)
+    try await cache.trim(to: .entries(50))
+    try await cache.sweep()
+    try await cache.close()
+    #expect(try await structureOf(path) == "ok")
+  }
+
   @Test func aPinnedEntryCanBeReplacedByOneOfItsSize() async throws {
     let cache = try open(.bytes(3 << 20))
     try await cache.store(seededBytes(count: 1_800_000, seed: 1), for: "pinned")

@@ -94,6 +94,35 @@ struct TroubleIsAnErrorTests {
     try await cache.close()
   }
 
+  /// Each takes a place in lock.mdb, which is mapped: a page without a block would be SIGBUS. So they are in a process
+  /// of their own.
+  @Test(.enabled(if: Machine.canMount, "needs root, mkfs.ext4 and permission to mount"))
+  func aHundredLookupsAtOnceAreHitsOnAFullDisk() async throws {
+    let disk = try SmallFileSystem(mebibytes: 24)
+    let process = try SecondProcess()
+    #expect(try await process.call("lookups \(disk.path)/cache 100") == "open")
+    disk.fillToTheLast()
+    #expect(try await process.call("go") == "ok 100")
+    #expect(try await process.end() == 0)
+  }
+
+  @Test(.enabled(if: Machine.canMount, "needs root, mkfs.ext4 and permission to mount"))
+  func anOpenThatFindsNoBlocksForTheReadersIsAnError() async throws {
+    let disk = try SmallFileSystem(mebibytes: 24)
+    let path = "\(disk.path)/cache"
+    let first = try await SecondProcess.over(path)
+    #expect(try await first.call("store key 100 1").hasPrefix("ok"))
+    try await first.end()
+    try FileManager.default.removeItem(atPath: "\(path)/index/lock.mdb")
+    disk.fillToTheLast()
+    let second = try SecondProcess()
+    #expect(try await second.call("open \(path)").hasPrefix("error noSpace "))
+    try FileManager.default.removeItem(atPath: "\(disk.path)/filler")
+    #expect(try await second.call("open \(path)") == "ok")
+    #expect(try await second.call("get key").hasPrefix("hit 100 "))
+    #expect(try await second.end() == 0)
+  }
+
   // MARK: No descriptors
 
   /// The limit falls on each system call of a store in turn; nothing half made is ever visible.

@@ -68,7 +68,25 @@ final class SmallFileSystem: Sendable {
     else { throw SecondProcess.Failure(description: "cannot mount a small file system") }
   }
 
+  /// A file system in memory with so many files and folders at most.
+  init(inodes: Int) throws {
+    folder = TemporaryDirectory()
+    path = folder.path("mount")
+    let options = "size=64m,mode=0700,nr_inodes=\(inodes)"
+    guard mkdir(path, 0o700) == 0, Machine.run("mount", "-t", "tmpfs", "-o", options, "tmpfs", path)
+    else { throw SecondProcess.Failure(description: "cannot mount a file system in memory") }
+  }
+
   deinit { Machine.run("umount", "-l", path) }
+
+  /// Fills it, and what becomes free when blocks that were only promised are given, too.
+  func fillToTheLast() {
+    for _ in 0..<2 {
+      fill()
+      Machine.run("sync", "-f", path)
+    }
+    fill()
+  }
 
   /// Writes a file until the disk has no block left.
   func fill(_ name: String = "filler") {
