@@ -1,4 +1,5 @@
 internal import CBlobStore
+internal import Synchronization
 
 /// A body that is being written: in memory up to the inline threshold, then in a staging file.
 ///
@@ -11,7 +12,7 @@ internal import CBlobStore
 /// still be handed over, though not stored.
 ///
 /// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
-/// `discard` at any time.
+/// `discard` at any time. Anybody may `abandon` it.
 final class StagedBody: @unchecked Sendable {
   // Unchecked: one task at a time uses it; what the pool touches is in StageWriter, under its lock.
   static let bufferSize = 256 << 10
@@ -21,14 +22,27 @@ final class StagedBody: @unchecked Sendable {
   private let fallsBackToMemory: Bool
   /// How many bytes it will have, where that is known.
   private let expectedSize: Int?
+  /// The instance whose loader writes it.
+  private let owner: FlightOwner?
   private var buffer: [UInt8] = []
   private var writer: StageWriter?
   /// Why the body is in memory although it is large.
   private var stagingFailure: BlobCache.Error?
   private var finished: (digest: BlobCache.Digest, size: Int)?
 
-  init(store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil) {
+  /// What those who abandon it may touch.
+  private struct Abandonment {
+    var isAbandoned = false
+    var stage: Stage?
+  }
+
+  private let abandonment = Mutex(Abandonment())
+
+  init(
+    store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil, owner: FlightOwner? = nil
+  ) {
     self.store = store
+    self.owner = owner
     self.expectedSize = expectedSize
     self.fallsBackToMemory = fallsBackToMemory
   }
@@ -37,12 +51,23 @@ final class StagedBody: @unchecked Sendable {
   private(set) var count = 0
 
   func write(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
-    if Task.isCancelled { throw .cancelled("write") }
+    if Task.isCancelled { throw endOfTask() }
     count += bytes.count
-    if bytes.withContiguousStorageIfAvailable({ $0.count }) == nil {
-      return try await append([UInt8](bytes))
+    do throws(BlobCache.Error) {
+      if bytes.withContiguousStorageIfAvailable({ $0.count }) == nil {
+        return try await append([UInt8](bytes))
+      }
+      try await append(bytes)
+    } catch {
+      // Abandoned in the middle, it is closed, though its cache may not be.
+      if error.code == .closed && Task.isCancelled { throw endOfTask() }
+      throw error
     }
-    try await append(bytes)
+  }
+
+  private func endOfTask() -> BlobCache.Error {
+    if let owner, store.flights.isClosed(owner) { return .closed("write") }
+    return .cancelled("write")
   }
 
   /// In pieces that fill a buffer, since a body in one piece of a gigabyte must not be copied
@@ -85,6 +110,11 @@ final class StagedBody: @unchecked Sendable {
         if let expectedSize { try stage.expect(expectedSize) }
         return stage
       }
+      let isAbandoned = abandonment.withLock { state in
+        state.stage = stage
+        return state.isAbandoned
+      }
+      if isAbandoned { stage.free() }
       writer = StageWriter(stage)
     } catch {
       try fallBack(error)
@@ -125,6 +155,7 @@ final class StagedBody: @unchecked Sendable {
     for piece in unwritten { buffer.append(contentsOf: piece) }
     buffer.append(contentsOf: tail)
     self.writer = nil
+    abandonment.withLock { $0.stage = nil }
     try checkMemory()
   }
 
@@ -267,6 +298,17 @@ final class StagedBody: @unchecked Sendable {
     buffer = []
     writer = nil
     finished = nil
+    abandonment.withLock { $0.stage = nil }
+  }
+
+  /// Gives up the file that is being written, from any thread: whoever writes on finds it closed.
+  /// Nobody waits for the bytes any more, and who writes them may never end.
+  func abandon() {
+    let stage = abandonment.withLock { state in
+      state.isAbandoned = true
+      return state.stage.take()
+    }
+    stage?.free()
   }
 }
 

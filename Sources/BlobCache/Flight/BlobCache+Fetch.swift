@@ -164,7 +164,7 @@ extension BlobCache {
     _ loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> FlightWork {
     FlightWork(
-      store: store, key: key, freshness: freshness(lifetime, staleWindow),
+      store: store, owner: owner, key: key, freshness: freshness(lifetime, staleWindow),
       keepsWindow: staleWindow == nil, attributes: attributes, mode: mode,
       timeLimit: policy.timeLimit ?? configuration.loadTimeLimit,
       leaseTime: configuration.loadsOncePerMachine && !isReadOnly ? configuration.leaseTime : nil,
@@ -188,6 +188,8 @@ struct FlightWork: Sendable {
   }
 
   let store: Store
+  /// The instance that it is done for.
+  let owner: FlightOwner
   let key: BlobCache.Key
   let freshness: Freshness
   /// Whether a renewal leaves the stale window as it was.
@@ -231,10 +233,15 @@ struct FlightWork: Sendable {
 
     let start = store.clock.reading
     store.flights.countLoad()
-    let body = StagedBody(store: store, fallsBackToMemory: true)
+    let body = StagedBody(store: store, fallsBackToMemory: true, owner: owner)
     do {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
-      let outcome = try await inTime(ticket, since: start) { try await loader(&load) }
+      // A flight that must end gives up what it has on the disk, whether its loader heeds that or not.
+      let outcome = try await withTaskCancellationHandler {
+        try await inTime(ticket, since: start) { try await loader(&load) }
+      } onCancel: {
+        body.abandon()
+      }
       let time = store.clock.reading - start
       if let newer = try await overtaking(lease, outcome, previous: previous) {
         body.discard()

@@ -23,7 +23,8 @@ extension BlobCache {
     /// and marked as not stored.
     ///
     /// - Throws: ``Error`` with code ``Error/Code/cancelled`` when the load was cancelled since
-    ///   nobody waits for it any more; let it pass. Other codes when the bytes can be kept nowhere.
+    ///   nobody waits for it any more, and ``Error/Code/closed`` when its cache was closed; let them
+    ///   pass. Other codes when the bytes can be kept nowhere.
     public mutating func write(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
       try await body.write(bytes)
     }
