@@ -79,7 +79,8 @@ extension BlobCache.Lifetime {
     case .forever:
       bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
     case .span(let span):
-      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, part(span)), window_ms: max(0, span))
+      bcs_lifetime(
+        kind: BCS_EXPIRES, deadline_ms: now.clampedSum(part(span)), window_ms: max(0, span))
     case .moment(let moment):
       bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
     case .noMoment(let bits):
@@ -89,7 +90,7 @@ extension BlobCache.Lifetime {
         window_ms: 0)
     case .sliding(let window, let most):
       bcs_lifetime(
-        kind: BCS_SLIDING, deadline_ms: most.map { sum(now, part($0)) } ?? .max,
+        kind: BCS_SLIDING, deadline_ms: most.map { now.clampedSum(part($0)) } ?? .max,
         window_ms: max(0, window))
     }
   }
@@ -101,7 +102,8 @@ extension BlobCache.Lifetime {
     case BCS_EXPIRES:
       self.init(form: .moment(lifetime.deadline_ms))
     case BCS_SLIDING:
-      let most = lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms &- written
+      let most =
+        lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms.clampedDifference(written)
       self.init(form: .sliding(window: lifetime.window_ms, atMost: most))
     default:
       self.init(form: .forever)
@@ -114,7 +116,7 @@ extension bcs_lifetime {
   func expiry(access: Int64) -> Int64? {
     switch kind {
     case BCS_EXPIRES: Self.moment(deadline_ms)
-    case BCS_SLIDING: Self.moment(min(sum(access, window_ms), deadline_ms))
+    case BCS_SLIDING: Self.moment(min(access.clampedSum(window_ms), deadline_ms))
     default: nil
     }
   }
@@ -134,12 +136,6 @@ func spanSinceExpiry(_ record: UnsafePointer<bcs_record>, now: Int64) -> Int64? 
   if oldest > 0 && now >= oldest { return .max }
   let (span, overflow) = now.subtractingReportingOverflow(expiry)
   return overflow || span < 0 ? .max : span
-}
-
-/// Without overflow: the ends of Int64 stand for "ever".
-private func sum(_ a: Int64, _ b: Int64) -> Int64 {
-  let (sum, overflow) = a.addingReportingOverflow(b)
-  return overflow ? (b < 0 ? .min : .max) : sum
 }
 
 extension BlobCache.KeyHash {

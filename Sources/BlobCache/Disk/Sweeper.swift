@@ -17,7 +17,7 @@ final class Sweeper: Sendable {
     let running = Task.detached(priority: .background) { [weak store] in
       while !Task.isCancelled {
         // Processes that were started together do not sweep together.
-        let jittered = interval * Double.random(in: 0.75...1.25)
+        let jittered = interval.asWait * Double.random(in: 0.75...1.25)
         do { try await Task.sleep(for: jittered) } catch { return }
         guard let store else { return }
         do throws(BlobCache.Error) {

@@ -56,7 +56,7 @@ struct FailureBook<Key: Hashable & Sendable>: Sendable {
   func negative(_ key: Key, lifetime: Int64, now: Int64) -> Failure? {
     guard lifetime > 0, let failure = failures[key], failure.isNegative else { return nil }
     // A failure in the future: the clock was set back, and nobody knows how old it is.
-    guard now >= failure.at, now - failure.at < lifetime else { return nil }
+    guard now >= failure.at, now.clampedDifference(failure.at) < lifetime else { return nil }
     return failure
   }
 
@@ -69,11 +69,11 @@ struct FailureBook<Key: Hashable & Sendable>: Sendable {
   mutating func record(_ key: Key, cause: any Swift.Error, now: Int64, chance: Double) {
     let old = failures[key]
     var count = 1
-    if let old, now >= old.at, now - old.at < Self.memory { count = old.count + 1 }
+    if let old, now >= old.at, now.clampedDifference(old.at) < Self.memory { count = old.count + 1 }
     serial += 1
     failures[key] = Failure(
-      cause: cause, count: count, at: now, retryAt: now + Self.delay(after: count, chance: chance),
-      serial: serial)
+      cause: cause, count: count, at: now,
+      retryAt: now.clampedSum(Self.delay(after: count, chance: chance)), serial: serial)
     if old == nil { bytes += size(key) }
     order.append((key, serial))
     trim()

@@ -71,13 +71,37 @@ extension BlobCache.Lifetime: CustomStringConvertible {
 }
 
 extension Duration {
+  /// As long as anything waits: a hundred years.
+  static let longestWait = Duration.seconds(100 * 365 * 86_400)
+
+  /// A span that somebody gave, as it is added to a clock's reading, multiplied or slept through:
+  /// where that would leave the range of a clock or of `Duration`, nobody sees a difference.
+  var asWait: Duration { max(.zero, min(self, .longestWait)) }
+
   /// Whole milliseconds, rounded down, at the ends of Int64 where it does not fit.
   var milliseconds: Int64 {
+    // A Duration has more seconds than `components` can tell.
+    if self >= .seconds(Int64.max) { return .max }
+    if self <= .seconds(Int64.min) { return .min }
     let (seconds, attoseconds) = components
     let (product, overflow) = seconds.multipliedReportingOverflow(by: 1000)
     guard !overflow else { return seconds < 0 ? .min : .max }
     let (sum, overflow2) = product.addingReportingOverflow(attoseconds / 1_000_000_000_000_000)
     return overflow2 ? (seconds < 0 ? .min : .max) : sum
+  }
+}
+
+extension Int64 {
+  /// Without overflow: the ends of Int64 stand for "ever".
+  func clampedSum(_ other: Int64) -> Int64 {
+    let (sum, overflow) = addingReportingOverflow(other)
+    return overflow ? (other < 0 ? .min : .max) : sum
+  }
+
+  /// The same of a difference.
+  func clampedDifference(_ other: Int64) -> Int64 {
+    let (difference, overflow) = subtractingReportingOverflow(other)
+    return overflow ? (other < 0 ? .max : .min) : difference
   }
 }
 

@@ -47,7 +47,9 @@ extension BlobCache.Selection {
   func takes(_ entry: BlobCache.Entry, now: Int64) -> Bool {
     if sparesPinned && entry.isPinned { return false }
     if let largerThan, entry.size <= largerThan { return false }
-    if let olderThan, now - entry.storedAt.millisecondsSince1970 <= olderThan.milliseconds {
+    if let olderThan,
+      now.clampedDifference(entry.storedAt.millisecondsSince1970) <= olderThan.milliseconds
+    {
       return false
     }
     return !expiredOnly || entry.isExpired
