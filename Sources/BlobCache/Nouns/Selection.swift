@@ -57,6 +57,7 @@ extension BlobCache.Selection {
 
   func check(_ operation: String) throws(BlobCache.Error) {
     try prefix?.checkLength(operation)
+    if let tag { try TagCoding.check(tag, operation) }
     if (largerThan ?? 0) < 0 || (olderThan ?? .zero) < .zero {
       throw BlobCache.Error(
         .invalidArgument, operation: operation,
