@@ -83,11 +83,9 @@ extension BlobCache.Lifetime {
         kind: BCS_EXPIRES, deadline_ms: now.clampedSum(part(span)), window_ms: max(0, span))
     case .moment(let moment):
       bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
-    case .noMoment(let bits):
-      bcs_lifetime(
-        kind: BCS_EXPIRES,
-        deadline_ms: Date(timeIntervalSince1970: Double(bitPattern: bits)).millisecondsSince1970,
-        window_ms: 0)
+    case .noMoment:
+      // Over, whatever the clock shows.
+      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: min(0, now), window_ms: 0)
     case .sliding(let window, let most):
       bcs_lifetime(
         kind: BCS_SLIDING, deadline_ms: most.map { now.clampedSum(part($0)) } ?? .max,

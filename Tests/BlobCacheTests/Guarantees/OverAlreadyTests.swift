@@ -71,6 +71,7 @@ import Testing
     .expires(at: start), .expires(at: start.addingTimeInterval(-0.001)),
     .expires(at: Date(timeIntervalSince1970: 0)), .expires(at: .distantPast),
     .expires(at: Date(timeIntervalSince1970: -.infinity)),
+    .expires(at: Date(timeIntervalSince1970: .infinity)),
     .expires(at: Date(timeIntervalSince1970: .nan)),
     .expires(at: Date(timeIntervalSince1970: -1e15)),
     .expires(at: Date(timeIntervalSince1970: -1e300)),
@@ -81,8 +82,8 @@ import Testing
   ]
 
   private static let endless: [BlobCache.Lifetime] = [
-    .expires(at: Date(timeIntervalSince1970: .infinity)),
     .expires(at: Date(timeIntervalSince1970: 1e300)),
+    .expires(at: Date(timeIntervalSince1970: .greatestFiniteMagnitude)),
     .expires(at: Date(timeIntervalSince1970: 1e17)),
   ]
 
@@ -92,13 +93,31 @@ import Testing
     let cache = try still.open()
     let before = try await cache.store(
       old, for: "k", lifetime: .expires(after: .seconds(60)), tags: ["t"])
-    for lifetime in Self.over + Self.endless {
+    for lifetime in Self.over {
       let error = try await errorOf { try await make(call, cache, lifetime) }
       #expect(error.code == .invalidArgument, "\(lifetime)")
       #expect(error.message.contains("\(lifetime)"), "\(error)")
       #expect(error.message.contains("give "), "what to do: \(error)")
     }
     try await expectUntouched(cache, before)
+    try await cache.close()
+  }
+
+  @Test(arguments: endless) func aDateThatNeverComesMeansNever(
+    lifetime: BlobCache.Lifetime
+  ) async throws {
+    let cache = try still.open()
+    let entry = try await cache.store(old, for: "k", lifetime: lifetime)
+    #expect(entry.expiresAt == nil && entry.lifetime == lifetime)
+    try await cache.store(old, for: "renewed", lifetime: .expires(after: .seconds(1)))
+    #expect(try await cache.renew("renewed", lifetime: lifetime))
+    let fetched = try await cache.fetch("fetched", lifetime: lifetime) { _ in .complete }
+    #expect(fetched.entry.expiresAt == nil)
+    clock.advance(by: .seconds(1_000_000 * 365 * 86_400))
+    for key: BlobCache.Key in ["k", "renewed", "fetched"] {
+      #expect(try #require(try cache.entry(for: key)).expiresAt == nil)
+      #expect(try cache.blob(for: key) != nil)
+    }
     try await cache.close()
   }
 
