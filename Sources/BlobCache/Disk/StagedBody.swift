@@ -224,7 +224,7 @@ final class StagedBody: @unchecked Sendable {
     let storage = unsafe buffer.withUnsafeBufferPointer { bytes in
       unsafe write.storage(
         body: body?.take() ?? bcs_body(),
-        inline: body == nil ? bytes : .init(start: nil, count: 0))
+        inline: body == nil ? bytes : .init(start: nil, count: 0), now: spec.now)
     }
     return BlobCache.Blob(storage: storage, source: .loaded)
   }
@@ -284,8 +284,9 @@ final class StagedBody: @unchecked Sendable {
           unsafe record.key_count = key.count
           unsafe record.attributes = attributes.baseAddress
           unsafe record.attributes_count = attributes.count
+          let expiredFor = unsafe spanSinceExpiry(&record, now: now) ?? -1
           return unsafe BlobStorage.make(
-            &record, expiredFor: -1, body: body?.take() ?? bcs_body(),
+            &record, expiredFor: expiredFor, body: body?.take() ?? bcs_body(),
             inline: body == nil ? bytes : .init(start: nil, count: 0))
         }
       }

@@ -190,13 +190,25 @@ import Testing
         return .complete(lifetime: lifetime, staleWindow: .seconds(-1))
       }
       #expect(blob.source == .loaded && blob.holds(Array("new".utf8)), "\(blob.source)")
+      #expect(blob.entry.isExpired, "as it was stored")
       #expect(try cache.blob(for: "k") == nil)
       #expect(try #require(try cache.entry(for: "k")).isExpired)
     }
     #expect(loads.value == 2)
     let renewed = try await cache.fetch("k") { _ in .unchanged(lifetime: lifetime) }
     #expect(renewed.source == .loaded && renewed.holds(Array("new".utf8)), "\(renewed.source)")
+    #expect(renewed.entry.isExpired)
     #expect(try cache.blob(for: "k") == nil)
+    try await cache.remove("k")
+    let removed = try await cache.fetch("k") { load in
+      try await cache.remove("k")
+      return .complete(lifetime: lifetime)
+    }
+    guard case .loadedNotStored = removed.source else {
+      Issue.record("it was stored")
+      return
+    }
+    #expect(removed.entry.isExpired, "also where it was not stored")
     try await cache.close()
   }
 
