@@ -48,8 +48,8 @@ extension BlobCache {
 
     /// How long a loader may take. One that has not ended by then is cancelled; those who wait for it
     /// get ``Error/Code/loadTimedOut``, and the key is free, whether the loader heeds its cancellation or
-    /// not: what it brings later is dropped. See ``FetchPolicy/loadTimeLimit(_:)-swift.method`` for one
-    /// fetch. Default: nil, no limit.
+    /// not: what it brings later is dropped. Above zero. See ``FetchPolicy/loadTimeLimit(_:)-swift.method``
+    /// for one fetch. Default: nil, no limit.
     public var loadTimeLimit: Duration?
 
     /// How many fetches may wait for one load; those that would be more throw

@@ -221,7 +221,7 @@ import Testing
     try await cache.close()
   }
 
-  @Test func aPolicysSpanBelowZeroIsRefused() async throws {
+  @Test func aPolicysSpanThatCannotBeMeantIsRefused() async throws {
     let cache = try still.open()
     try await cache.store(old, for: "hit")
     let policies: [(BlobCache.FetchPolicy, String)] = [
@@ -243,6 +243,16 @@ import Testing
         #expect(error.code == .invalidArgument)
         #expect(error.message.contains(name) && error.message.contains("-"), "\(error)")
       }
+    }
+    for policy: BlobCache.FetchPolicy in [.loadTimeLimit(.zero), .reload.loadTimeLimit(.zero)] {
+      let error = try await errorOf {
+        _ = try await cache.fetch("miss", policy: policy) { _ in
+          Issue.record("the loader ran")
+          return .complete
+        }
+      }
+      #expect(error.code == .invalidArgument)
+      #expect(error.message.contains("loadTimeLimit (0.0 seconds) is not above zero"), "\(error)")
     }
     // The last word holds.
     let mended = BlobCache.FetchPolicy.loadTimeLimit(.seconds(-1)).loadTimeLimit(.seconds(1))
