@@ -178,6 +178,7 @@ typedef enum bcs_lifetime_kind { BCS_FOREVER, BCS_EXPIRES, BCS_SLIDING } bcs_lif
 
 typedef struct bcs_lifetime {
   bcs_lifetime_kind kind;
+  uint32_t shortened_ms; /* BCS_SLIDING: by how much the latest moment is earlier than was asked for; nobody reckons with it */
   int64_t deadline_ms; /* BCS_EXPIRES: when; BCS_SLIDING: the latest moment, INT64_MAX for none */
   int64_t window_ms;   /* BCS_EXPIRES: the span it was made from, 0 if given as a moment; BCS_SLIDING: the window */
 } bcs_lifetime;

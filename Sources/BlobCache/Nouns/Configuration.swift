@@ -34,8 +34,9 @@ extension BlobCache {
 
     /// The largest part of its span by which an entry's life is shortened at random, so that what is
     /// stored together does not expire together: with 0.1, `.expires(after: .seconds(60))` lives 54 to
-    /// 60 s. It concerns `.expires(after:)` and the `atMost` of `.sliding`; ``Entry/lifetime`` stays what
-    /// was asked for, ``Entry/expiresAt`` tells when it is. From 0 to 1. Default: 0.
+    /// 60 s. It concerns `.expires(after:)` and the `atMost` of `.sliding`, the latter by 49 days at most; a
+    /// millisecond is left in any case. ``Entry/lifetime`` stays what was asked for, ``Entry/expiresAt`` tells
+    /// when it is. From 0 to 1. Default: 0.
     public var lifetimeJitter = 0.0
 
     /// For how long a failed load is remembered: until then, a fetch of the key throws

@@ -397,6 +397,42 @@ import Testing
     #expect(sliding.expiresAt == clock.now.addingTimeInterval(50))
   }
 
+  @Test(arguments: [0.3, 1])
+  func whatIsShortenedKeepsItsLifetimeAndAMillisecond(jitter: Double) async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    configuration.lifetimeJitter = jitter
+    configuration.clock.dice = { 1 - 1e-9 }
+    let cache = try BlobCache.temporary(configuration: configuration)
+    for lifetime: BlobCache.Lifetime in [
+      .expires(after: .milliseconds(1)), .expires(after: .milliseconds(2)), seconds(1_000),
+      .sliding(.seconds(1_000), atMost: .milliseconds(1)),
+      .sliding(.seconds(1_000), atMost: .seconds(1_000)),
+      .sliding(.seconds(1), atMost: .seconds(1_000)),
+      .sliding(.seconds(1_000_000_000), atMost: .seconds(500_000_000)),
+      .sliding(.seconds(1), atMost: .seconds(Int64.max)), .sliding(.seconds(1)),
+    ] {
+      let stored = try await cache.store([1], for: "k", lifetime: lifetime)
+      let found = try #require(try cache.entry(for: "k"))
+      let blob = try #require(try cache.blob(for: "k"), "a millisecond is left of \(lifetime)")
+      #expect(stored.expiresAt == found.expiresAt)
+      let isEndless = stored.expiresAt == nil || lifetime == .sliding(.seconds(1))
+      for entry in [stored, found, blob.entry] where !isEndless {
+        if case .sliding(_, let most?) = lifetime.form, most == .max { continue }
+        #expect(entry.lifetime == lifetime, "what was asked for")
+      }
+      try await cache.pin("k")
+      #expect(try cache.entry(for: "k")?.lifetime == found.lifetime)
+      try await cache.unpin("k")
+      try await cache.renew("k", lifetime: lifetime)
+      #expect(try cache.entry(for: "k")?.lifetime == found.lifetime)
+    }
+    let short = try await cache.store(
+      [1], for: "k", lifetime: .sliding(.seconds(1_000), atMost: .seconds(1_000)))
+    let left = try #require(short.expiresAt).timeIntervalSince(clock.now)
+    #expect(abs(left - max(0.001, 1_000 * (1 - jitter))) < 0.01)
+  }
+
   // MARK: Stale windows
 
   @Test func windowsOfStoresAndRenewals() async throws {
