@@ -133,8 +133,7 @@ extension BlobCache {
   /// Whether a stale copy may stand in for it.
   private static func isFailureOfLoad(_ error: any Swift.Error) -> Bool {
     if Task.isCancelled { return false }
-    guard let own = error as? Error else { return true }
-    return ![.cancelled, .closed, .forked, .cycle, .invalidArgument, .keyTooLong].contains(own.code)
+    return (error as? Error)?.isMistake != true
   }
 
   /// Whether a fresh blob is to be loaded anew before it expires: see `EarlyRefresh`.

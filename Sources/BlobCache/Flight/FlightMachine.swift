@@ -47,7 +47,7 @@
 //     not current and holds no permit, whatever its loader does.
 // 13. A failure is remembered when a flight lands, or times out, that nothing had barred before; a
 //     success, a removal or a store of its key makes it forgotten. Only `.reload` starts a flight against
-//     it.
+//     it, unless it was a mistake of the loader: whoever asks then hears of it anew.
 
 /// Names one flight in the whole process, across all stores: the wait-for graph spans them.
 struct FlightID: Hashable, Sendable {
@@ -94,7 +94,7 @@ struct FlightTerms: Sendable {
 /// How a flight ended, as far as what is remembered of it goes.
 enum FlightEnding: Sendable {
   case succeeded
-  case failed(any Swift.Error, now: Int64, chance: Double)
+  case failed(any Swift.Error, now: Int64, chance: Double, isMistake: Bool = false)
 }
 
 /// See the essay at the head of this file.
@@ -253,7 +253,9 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
       failures.endNegative(key)
     } else if failures.negative(key, lifetime: terms.negativeLifetime, now: terms.now) != nil {
       return [.answerRecentlyFailed(waiter)]
-    } else if terms.holdsStale && failures.isBackingOff(key, now: terms.now) {
+    } else if terms.holdsStale,
+      failures.isBackingOff(key, now: terms.now, sparesMistakes: true)
+    {
       return [.answerBackingOff(waiter)]
     }
     let superseded = current[key].map { retire($0, .superseded) } ?? []
@@ -320,8 +322,9 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
     guard flight.bar == nil else { return }
     switch ending {
     case .succeeded: failures.forget(flight.key)
-    case .failed(let cause, let now, let chance):
-      failures.record(flight.key, cause: cause, now: now, chance: chance)
+    case .failed(let cause, let now, let chance, let isMistake):
+      failures.record(
+        flight.key, cause: cause, now: now, chance: chance, isMistake: isMistake)
     }
   }
 

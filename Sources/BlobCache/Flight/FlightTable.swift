@@ -334,7 +334,9 @@ final class FlightTable<Value: Sendable>: Sendable {
           ending = .succeeded
         } catch {
           result = .failure(error)
-          ending = .failed(error, now: clock.milliseconds, chance: clock.chance())
+          ending = .failed(
+            error, now: clock.milliseconds, chance: clock.chance(),
+            isMistake: (error as? BlobCache.Error)?.isMistake == true)
         }
         perform(.land(flight, ending), result: result)
       }

@@ -43,8 +43,9 @@ extension BlobCache {
     /// ``Error/Code/recentlyFailed`` with the failure as its cause, and the origin is not asked. A
     /// `.reload`, a store, a renewal or a removal of the key by this process ends it earlier. It is kept
     /// in the memory of this process, for the 8,192 keys that failed last (and 4 MiB of keys). See
-    /// ``FetchPolicy/rememberingFailures(for:)-swift.method`` for one fetch. Default: zero, the next fetch
-    /// asks again.
+    /// ``FetchPolicy/rememberingFailures(for:)-swift.method`` for one fetch. Mistakes of the loader (a wait for
+    /// its own result, an outcome that does not fit, a closed cache) are not remembered. Default: zero, the
+    /// next fetch asks again.
     public var negativeLifetime: Duration = .zero
 
     /// How long a loader may take. One that has not ended by then is cancelled; those who wait for it
