@@ -260,34 +260,43 @@ final class StagedBody: @unchecked Sendable {
   /// The finished body as a blob that is not in the store.
   func unstoredBlob(
     key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes,
-    cause: BlobCache.Error
+    tags: [String] = [], cause: BlobCache.Error
   ) async throws(BlobCache.Error) -> BlobCache.Blob {
     guard let finished else { throw BlobCache.Error(BCS_INVALID, operation: "store") }
-    // Attributes that are too large are a reason not to store; the bytes are handed over without.
-    let encoded: [UInt8]
+    // Attributes or tags that are too large are a reason not to store; the bytes are handed over without.
+    let (encoded, encodedTags): ([UInt8], [UInt8])
     do throws(BlobCache.Error) { encoded = try attributes.encoded() } catch { encoded = [] }
+    do throws(BlobCache.Error) {
+      encodedTags = try TagCoding.encode(tags)
+    } catch {
+      encodedTags = []
+    }
     let body = try await stagedBody()
     let now = store.now
     let storage = unsafe key.withUnsafeBytes { key in
       unsafe encoded.withUnsafeBufferPointer { attributes in
-        unsafe buffer.withUnsafeBufferPointer { bytes in
-          var record = unsafe bcs_record()
-          unsafe withUnsafeMutableBytes(of: &record.digest) { out in
-            unsafe finished.digest.withUnsafeBytes { unsafe out.copyMemory(from: $0) }
+        unsafe encodedTags.withUnsafeBufferPointer { tags in
+          unsafe buffer.withUnsafeBufferPointer { bytes in
+            var record = unsafe bcs_record()
+            unsafe withUnsafeMutableBytes(of: &record.digest) { out in
+              unsafe finished.digest.withUnsafeBytes { unsafe out.copyMemory(from: $0) }
+            }
+            unsafe record.size = UInt64(finished.size)
+            unsafe record.lifetime = lifetime.stored(at: now)
+            unsafe record.stale_ms = lifetime.staleWindow
+            unsafe record.written_ms = now
+            unsafe record.access_ms = now
+            unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
+            unsafe record.key_count = key.count
+            unsafe record.attributes = attributes.baseAddress
+            unsafe record.attributes_count = attributes.count
+            unsafe record.tags = tags.baseAddress
+            unsafe record.tags_count = tags.count
+            let expiredFor = unsafe spanSinceExpiry(&record, now: now) ?? -1
+            return unsafe BlobStorage.make(
+              &record, expiredFor: expiredFor, body: body?.take() ?? bcs_body(),
+              inline: body == nil ? bytes : .init(start: nil, count: 0))
           }
-          unsafe record.size = UInt64(finished.size)
-          unsafe record.lifetime = lifetime.stored(at: now)
-          unsafe record.stale_ms = lifetime.staleWindow
-          unsafe record.written_ms = now
-          unsafe record.access_ms = now
-          unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
-          unsafe record.key_count = key.count
-          unsafe record.attributes = attributes.baseAddress
-          unsafe record.attributes_count = attributes.count
-          let expiredFor = unsafe spanSinceExpiry(&record, now: now) ?? -1
-          return unsafe BlobStorage.make(
-            &record, expiredFor: expiredFor, body: body?.take() ?? bcs_body(),
-            inline: body == nil ? bytes : .init(start: nil, count: 0))
         }
       }
     }

@@ -1,5 +1,5 @@
 extension BlobCache {
-  /// Where ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` may take a
+  /// Where ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` may take a
   /// blob from, and what it does when that is not to be had.
   ///
   /// One of ``cacheFirst``, ``cacheOnly`` and ``reload``, with any of the options after it:

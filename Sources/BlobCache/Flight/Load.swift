@@ -1,7 +1,7 @@
 extension BlobCache {
   /// A loader's place to write to, and what the cache knows of the key so far.
   ///
-  /// It is given to the loader of ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``, belongs
+  /// It is given to the loader of ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)``, belongs
   /// to it alone, and ends with it.
   public struct Load: ~Copyable, Sendable {
     /// The key that is wanted.
