@@ -10,8 +10,9 @@ extension BlobCache {
     /// opening throw ``Error/Code/durabilityMismatch``. Default: ``Durability/checkpointed``.
     public var durability: Durability = .checkpointed
 
-    /// How much the directory may hold, for all its processes. Nil, the default: the limits that are
-    /// recorded in it. A new directory has none but one: 5 % of its file system, 1 GiB at most, stay
+    /// How much the directory may hold, for all its processes. They are recorded in it in place of all that
+    /// were, also of other kinds: the last opener's hold. Nil, the default: the limits that are recorded in
+    /// it. A new directory has none but one: 5 % of its file system, 1 GiB at most, stay
     /// free. See ``Limits``.
     public var limits: Limits?
 

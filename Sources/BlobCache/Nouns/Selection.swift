@@ -31,7 +31,8 @@ extension BlobCache {
       self.sparesPinned = sparesPinned
     }
 
-    /// Expired entries, those within their stale window included.
+    /// Expired entries, those within their stale window and pinned ones included. (``BlobCache/sweep()``
+    /// takes neither.)
     public static let expired = Selection(expiredOnly: true)
     /// Entries that were stored with a tag.
     public static func tagged(_ tag: String) -> Selection { Selection(tag: tag) }
