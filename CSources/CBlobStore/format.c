@@ -4,7 +4,7 @@
  * FORMAT.new is the first name in it, and becomes FORMAT as the last step, by rename. So one with FORMAT is whole, one
  * with FORMAT.new alone was being made, and one with neither is a cache only if it is empty: what has lost its FORMAT
  * is refused, since nobody knows any more what it promised.
- * LOCK's bytes 0..4 are only ever locked (lock.c); from byte 64 on stands who uses it: 8 bytes "BCUSERS1", the boot id
+ * LOCK's bytes 0..6 are only ever locked (lock.c); from byte 64 on stands who uses it: 8 bytes "BCUSERS1", the boot id
  * (40 bytes, zero-padded text), the pid namespace (8 bytes). Whoever is alone writes it, everybody else compares. */
 #include "internal.h"
 

@@ -62,11 +62,12 @@ typedef enum bcsi_lock_byte {
   BCSI_LOCK_CHECKPOINT = 3, /* who makes a checkpoint */
   BCSI_LOCK_TURNSTILE = 4, /* the next writer waits here, so that nobody overtakes it */
   BCSI_LOCK_SWEEP = 5,     /* who sweeps */
+  BCSI_LOCK_SWEEP_WANTED = 6, /* shared by those who wait for byte 5: a sweep in the background ends for them */
 } bcsi_lock_byte;
 bcs_status bcsi_lock(int fd, bcsi_lock_byte byte, bool exclusive, bool wait, const char *shown);
 void bcsi_unlock(int fd, bcsi_lock_byte byte);
 bool bcsi_locked_by_other(int fd, bcsi_lock_byte byte);
-int bcsi_lock_range(int fd, off_t start, off_t count, short type, int command); /* 0 or errno; never of bytes 0 to 5 */
+int bcsi_lock_range(int fd, off_t start, off_t count, short type, int command); /* 0 or errno; never of bytes 0 to 6 */
 off_t bcsi_lock_of_other(int fd, off_t at); /* how long the lock is that somebody else holds from there on; 0: none */
 bcs_status bcsi_writer_lock(bcs_store *store, bool try_only);
 void bcsi_writer_unlock(bcs_store *store);

@@ -14,7 +14,7 @@
  *       40      8  deadline: when it expires, or for sliding the latest moment (2^63 - 1: none)
  *       48      8  window: the span the deadline was made from (0: none), or the sliding window
  *       56      4  length of the tags
- *       60      4  0
+ *       60      4  for sliding: by how many milliseconds the deadline is earlier than was asked for
  *       64     32  digest: SHA-256 of the body
  *       96      8  stale window: how long after its expiry it is kept
  *      104      8  seal: first 8 bytes of SHA-256 over bytes 0..103 with slot and generation as zero, key, attributes,
@@ -37,7 +37,7 @@
 
 enum {
   AT_VERSION = 0, AT_FLAGS = 1, AT_KIND = 2, AT_KEY_COUNT = 4, AT_ATTRIBUTES_COUNT = 8, AT_SLOT = 12,
-  AT_GENERATION = 16, AT_SIZE = 24, AT_WRITTEN = 32, AT_DEADLINE = 40, AT_WINDOW = 48, AT_TAGS_COUNT = 56, AT_DIGEST = 64,
+  AT_GENERATION = 16, AT_SIZE = 24, AT_WRITTEN = 32, AT_DEADLINE = 40, AT_WINDOW = 48, AT_TAGS_COUNT = 56, AT_SHORTENED = 60, AT_DIGEST = 64,
   AT_STALE = 96, AT_SEAL = 104, RECORD_VERSION = 1, FLAG_FILE = 1, FLAG_PINNED = 2, SEAL_SIZE = 8,
 };
 _Static_assert(AT_SEAL + SEAL_SIZE == BCSI_RECORD_HEAD, "the field table says 112 bytes");
@@ -62,6 +62,7 @@ void bcsi_record_encode_head(uint8_t *out, const bcs_record *record) {
   put64(out + AT_DEADLINE, (uint64_t)record->lifetime.deadline_ms);
   put64(out + AT_WINDOW, (uint64_t)record->lifetime.window_ms);
   put32(out + AT_TAGS_COUNT, (uint32_t)record->tags_count);
+  put32(out + AT_SHORTENED, record->lifetime.shortened_ms);
   memcpy(out + AT_DIGEST, record->digest, BCS_DIGEST_SIZE);
   put64(out + AT_STALE, (uint64_t)record->stale_ms);
 }
@@ -118,6 +119,7 @@ bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out) {
   view->written_ms = (int64_t)get64(bytes + AT_WRITTEN);
   view->lifetime.deadline_ms = (int64_t)get64(bytes + AT_DEADLINE);
   view->lifetime.window_ms = (int64_t)get64(bytes + AT_WINDOW);
+  view->lifetime.shortened_ms = get32(bytes + AT_SHORTENED);
   view->stale_ms = (int64_t)get64(bytes + AT_STALE);
   memcpy(view->digest, bytes + AT_DIGEST, BCS_DIGEST_SIZE);
   view->access_ms = view->written_ms;

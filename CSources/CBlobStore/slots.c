@@ -451,8 +451,9 @@ bool bcsi_slots_record(bcs_store *store, uint32_t number, bcs_record *out) {
   memcpy(out->key_hash, hash, sizeof hash);
   out->slot = number;
   out->generation = load(&line->generation);
-  out->lifetime = (bcs_lifetime){(bcs_lifetime_kind)(size_kind >> 1 & 3), (int64_t)load(&line->deadline),
-                                 (int64_t)load(&line->window)};
+  out->lifetime = (bcs_lifetime){.kind = (bcs_lifetime_kind)(size_kind >> 1 & 3),
+                                 .deadline_ms = (int64_t)load(&line->deadline),
+                                 .window_ms = (int64_t)load(&line->window)};
   out->is_file = (size_kind & 1) != 0;
   out->pinned = (size_kind & 8) != 0;
   out->size = size_kind >> 4;

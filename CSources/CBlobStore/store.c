@@ -111,7 +111,7 @@ static void release(bcs_store *store) {
   }
   if (store->lock_fd >= 0) {
     /* By name first: a lock lasts as long as any copy of the descriptor, and a fork may just have made one. */
-    for (int byte = BCSI_LOCK_OPEN; byte <= BCSI_LOCK_SWEEP && !is_forked(store); byte++)
+    for (int byte = BCSI_LOCK_OPEN; byte <= BCSI_LOCK_SWEEP_WANTED && !is_forked(store); byte++)
       bcsi_unlock(store->lock_fd, (bcsi_lock_byte)byte);
     if (!is_forked(store)) bcsi_leases_give_up(store);
   }

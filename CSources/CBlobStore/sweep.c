@@ -21,6 +21,27 @@ bcs_status bcs_sweep_begin(bcs_store *store) {
   return status;
 }
 
+bcs_status bcs_sweep_want(bcs_store *store) {
+  bcs_status status = bcsi_call_enter(store);
+  if (status != BCS_OK) return status;
+  status = bcsi_lock(store->lock_fd, BCSI_LOCK_SWEEP_WANTED, false, false, store->info.path);
+  bcsi_call_leave(store);
+  return status;
+}
+
+void bcs_sweep_want_no_more(bcs_store *store) {
+  if (bcsi_call_enter(store) != BCS_OK) return; /* shut: the lock was given up with the rest */
+  bcsi_unlock(store->lock_fd, BCSI_LOCK_SWEEP_WANTED);
+  bcsi_call_leave(store);
+}
+
+bool bcs_sweep_is_wanted(bcs_store *store) {
+  if (bcsi_call_enter(store) != BCS_OK) return false;
+  bool wanted = bcsi_locked_by_other(store->lock_fd, BCSI_LOCK_SWEEP_WANTED);
+  bcsi_call_leave(store);
+  return wanted;
+}
+
 void bcs_sweep_end(bcs_store *store) {
   if (bcsi_call_enter(store) != BCS_OK) return; /* shut: the lock was given up with the rest */
   bcsi_unlock(store->lock_fd, BCSI_LOCK_SWEEP);

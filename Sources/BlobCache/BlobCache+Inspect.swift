@@ -29,7 +29,7 @@ extension BlobCache {
 
   /// The same of those that were stored with a tag, looking at no others.
   package func entries(withPrefix prefix: Key?, tag: String?) -> Entries {
-    Entries(cache: self, prefix: prefix?.bytes ?? [], tag: tag.map { Array($0.utf8) })
+    Entries(cache: self, prefix: prefix?.bytes ?? [], tag: tag)
   }
 
   /// The entries of a cache; see ``BlobCache/entries(withPrefix:)-(Key?)``.
@@ -41,7 +41,7 @@ extension BlobCache {
 
     let cache: BlobCache
     let prefix: [UInt8]
-    let tag: [UInt8]?
+    let tag: String?
 
     /// An iterator from the start.
     public func makeAsyncIterator() -> Iterator {
@@ -52,11 +52,11 @@ extension BlobCache {
     public struct Iterator: AsyncIteratorProtocol {
       let cache: BlobCache
       let prefix: [UInt8]
-      let tag: [UInt8]?
+      let tag: String?
       private var page: ArraySlice<Entry> = []
       private var cursor: ListCursor? = ListCursor()
 
-      init(cache: BlobCache, prefix: [UInt8], tag: [UInt8]?) {
+      init(cache: BlobCache, prefix: [UInt8], tag: String?) {
         self.cache = cache
         self.prefix = prefix
         self.tag = tag
@@ -77,7 +77,9 @@ extension BlobCache {
           }
           try cache.checkOpen("entries")
           try Key(prefix).checkLength("entries")
-          let next = try await cache.store.list(from, prefix: prefix, tag: tag)
+          if let tag { try TagCoding.check(tag, "entries") }
+          let next = try await cache.store.list(
+            from, prefix: prefix, tag: tag.map { Array($0.utf8) })
           page = next.entries[...]
           cursor = next.next
         }

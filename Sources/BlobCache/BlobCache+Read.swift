@@ -2,7 +2,7 @@ extension BlobCache {
   /// The blob under a key; nil when there is none, or it is expired. Counts as an access.
   ///
   /// Synchronous: takes no lock that a writer holds. A blob in a file is read and verified on the
-  /// calling thread; ``fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` does that elsewhere when it is
+  /// calling thread; ``fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` does that elsewhere when it is
   /// large.
   ///
   /// - Throws: ``Error`` when the cache is closed, the process was forked, or the key is too long;

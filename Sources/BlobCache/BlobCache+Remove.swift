@@ -39,7 +39,8 @@ extension BlobCache {
   /// as ``removeAll(withPrefix:)-(Key)``.
   ///
   /// - Returns: how many it removed.
-  /// - Throws: ``Error``; some of the entries may have been removed.
+  /// - Throws: ``Error``; some of the entries may have been removed. ``Error/Code/tagsTooLarge`` for a tag
+  ///   that is longer than an entry's can be.
   @discardableResult
   public func removeAll(tagged tag: String) async throws(Error) -> Int {
     try await removeAll(matching: .tagged(tag))

@@ -54,14 +54,15 @@ extension BlobCache {
   /// Removes what time has made useless: entries that have expired and whose stale window is over,
   /// blob files that no entry uses, what processes that are gone left in staging, and of the files
   /// kept in quarantine those above 64 MiB, the oldest first. The cache does so by itself every
-  /// ``Configuration/sweepInterval``.
+  /// ``Configuration/sweepInterval``. One sweep of a directory runs at a time: one in the background, of any
+  /// process, makes way for this one, another call of it is waited for, half a minute at most.
   ///
-  /// - Throws: ``Error``: ``Error/Code/busy`` when another process is sweeping,
+  /// - Throws: ``Error``: ``Error/Code/busy`` when a sweep has been running for all that time,
   ///   ``Error/Code/cancelled`` between two steps, or what kept it from going on.
   @discardableResult
   public func sweep() async throws(Error) -> SweepReport {
     try await operation("sweep") { () async throws(Error) -> SweepReport in
-      try await Sweeper.sweep(store, pause: nil)
+      try await store.sweeper.sweep(store) { () throws(Error) -> Void in try checkOpen("sweep") }
     }
   }
 }

@@ -100,8 +100,16 @@ public final class BlobCache: Sendable {
   /// was stored is then on the disk. Later calls throw ``Error`` with code ``Error/Code/closed``.
   /// Blobs stay valid.
   ///
-  /// Loaders that this instance started are cancelled, its waiting fetches throw; its stores are
-  /// waited for. Closing twice is allowed.
+  /// - *Waited for*: stores, removals, renewals, sweeps and whatever else this instance writes or
+  ///   verifies and has begun, also the store of what a loader has brought; and, when no other instance
+  ///   uses the directory, that all of it is on the disk.
+  /// - *Not waited for*: loaders. Those that this instance started are cancelled, and its waiting
+  ///   fetches throw ``Error/Code/closed`` at once, whether the loaders heed that or not. One that goes
+  ///   on all the same finds its ``Load`` closed, and what it brings is dropped. Nor the body of a
+  ///   streamed store: the store throws ``Error/Code/closed`` when its body ends.
+  ///
+  /// Fetches of another instance of the directory that had joined such a loader go on with their own.
+  /// Closing twice is allowed.
   ///
   /// - Throws: ``Error`` with code ``Error/Code/forked`` in the child of a fork.
   public func close() async throws(Error) {

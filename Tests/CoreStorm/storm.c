@@ -41,7 +41,7 @@ static void commit(bcs_write *write) {
 static void put(unsigned key, unsigned n, unsigned way) {
   static _Thread_local uint8_t bytes[LARGE];
   size_t count = content(n, bytes);
-  bcs_entry_spec spec = {.key = &key, .key_count = sizeof key, .lifetime = {BCS_FOREVER, INT64_MAX, 0}, .now_ms = 1};
+  bcs_entry_spec spec = {.key = &key, .key_count = sizeof key, .lifetime = {.kind = BCS_FOREVER, .deadline_ms = INT64_MAX}, .now_ms = 1};
   bcs_write *write = NULL;
   uint8_t digest[BCS_DIGEST_SIZE];
   uint64_t size;

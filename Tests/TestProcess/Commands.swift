@@ -103,7 +103,7 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES]`
+  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
@@ -119,6 +119,8 @@ struct Commands {
       case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
       case "boot": configuration.bootID = parts[1]
       case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
+      case "sweep":
+        configuration.sweepInterval = .milliseconds(try number(parts, 1) { Int($0) })
       case "inline": configuration.inlineThreshold = try number(parts, 1) { UInt32($0) }
       default: throw UsageError(description: "unknown option \(option)")
       }

@@ -179,6 +179,7 @@ typedef enum bcs_lifetime_kind { BCS_FOREVER, BCS_EXPIRES, BCS_SLIDING } bcs_lif
 
 typedef struct bcs_lifetime {
   bcs_lifetime_kind kind;
+  uint32_t shortened_ms; /* BCS_SLIDING: by how much the latest moment is earlier than was asked for; nobody reckons with it */
   int64_t deadline_ms; /* BCS_EXPIRES: when; BCS_SLIDING: the latest moment, INT64_MAX for none */
   int64_t window_ms;   /* BCS_EXPIRES: the span it was made from, 0 if given as a moment; BCS_SLIDING: the window */
 } bcs_lifetime;
@@ -397,6 +398,11 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
 /* One process sweeps at a time: BCS_BUSY when another does. Each call below is one short step; all block. */
 bcs_status bcs_sweep_begin(bcs_store *store);
 void bcs_sweep_end(bcs_store *store);
+/* Says to the other processes that somebody here waits to sweep, so that a sweep in the background ends for it; whether
+ * another process says so. None of these waits. */
+bcs_status bcs_sweep_want(bcs_store *store);
+void bcs_sweep_want_no_more(bcs_store *store);
+bool bcs_sweep_is_wanted(bcs_store *store);
 /* Removes entries that are gone at now_ms (see bcs_gone_ms, and the limit in age), 256 at most, going on from *line
  * (0: the start); *done at the end of the table. Pinned entries stay. */
 bcs_status bcs_sweep_expired(bcs_store *store, uint32_t *line, int64_t now_ms, uint64_t *removed, bool *done);

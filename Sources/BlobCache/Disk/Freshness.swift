@@ -64,12 +64,12 @@ extension BlobCache.Lifetime {
 extension Duration {
   /// A stale window, or what else may be zero, that a caller gave.
   func checkNotNegative(
-    _ name: String, _ operation: String, _ advice: String = "zero is none"
+    _ name: String, _ operation: String
   ) throws(BlobCache.Error) {
     if self >= .zero { return }
     throw BlobCache.Error(
       .invalidArgument, operation: operation,
-      message: "\(name) (\(self)) is negative; \(advice). Nothing was changed.")
+      message: "\(name) (\(self)) is negative; zero is none. Nothing was changed.")
   }
 }
 

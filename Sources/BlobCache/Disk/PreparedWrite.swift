@@ -62,9 +62,13 @@ internal import CBlobStore
   }
 
   /// The entry as it was committed, with its body: an owned one, or else a copy of `inline`.
-  func storage(body: bcs_body, inline: UnsafeBufferPointer<UInt8>) -> BlobStorage {
+  func storage(
+    body: bcs_body, inline: UnsafeBufferPointer<UInt8>, now: Int64
+  ) -> BlobStorage {
     var record = unsafe bcs_record()
     unsafe bcs_write_record(raw, &record)
-    return unsafe BlobStorage.make(&record, expiredFor: -1, body: body, inline: inline)
+    // A loader may bring what has expired.
+    let expiredFor = unsafe spanSinceExpiry(&record, now: now) ?? -1
+    return unsafe BlobStorage.make(&record, expiredFor: expiredFor, body: body, inline: inline)
   }
 }

@@ -71,26 +71,32 @@ extension BlobCache.Lifetime {
   /// As a record keeps it, for an entry written at `now`.
   ///
   /// - Parameter share: the part of a span that the entry lives, above 0 and at most 1. A record keeps
-  ///   the whole span beside the moment, so `Entry.lifetime` stays what was asked for.
+  ///   the whole span beside the moment, or how much is missing of it, so `Entry.lifetime` stays what was
+  ///   asked for.
   func stored(at now: Int64, share: Double = 1) -> bcs_lifetime {
-    // Only a loader brings what is negative: see `check`.
-    func part(_ span: Int64) -> Int64 { max(0, share < 1 ? Int64(Double(span) * share) : span) }
+    /// What is taken off a span: a millisecond stays.
+    func cut(_ span: Int64, atMost limit: Int64 = .max) -> Int64 {
+      guard share < 1, span > 1 else { return 0 }
+      return max(0, min(span - Int64(Double(span) * share), span - 1, limit))
+    }
     return switch form {
-    case .forever:
-      bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
+    case .forever: bcs_lifetime(BCS_FOREVER, deadline: .max)
     case .span(let span):
-      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: sum(now, part(span)), window_ms: max(0, span))
-    case .moment(let moment):
-      bcs_lifetime(kind: BCS_EXPIRES, deadline_ms: moment, window_ms: 0)
-    case .noMoment(let bits):
+      // Only a loader brings what is negative: see `check`.
       bcs_lifetime(
-        kind: BCS_EXPIRES,
-        deadline_ms: Date(timeIntervalSince1970: Double(bitPattern: bits)).millisecondsSince1970,
-        window_ms: 0)
-    case .sliding(let window, let most):
+        BCS_EXPIRES, deadline: now.clampedSum(max(0, span - cut(span))), window: max(0, span))
+    case .moment(let moment): bcs_lifetime(BCS_EXPIRES, deadline: moment)
+    case .noMoment:
+      // Over, whatever the clock shows.
+      bcs_lifetime(BCS_EXPIRES, deadline: min(0, now))
+    case .sliding(let window, nil):
+      bcs_lifetime(BCS_SLIDING, deadline: .max, window: max(0, window))
+    case .sliding(let window, let most?):
       bcs_lifetime(
-        kind: BCS_SLIDING, deadline_ms: most.map { sum(now, part($0)) } ?? .max,
-        window_ms: max(0, window))
+        BCS_SLIDING,
+        deadline: now.clampedSum(max(0, most - cut(most, atMost: Int64(UInt32.max)))),
+        window: max(0, window),
+        shortened: UInt32(clamping: cut(most, atMost: Int64(UInt32.max))))
     }
   }
 
@@ -101,7 +107,11 @@ extension BlobCache.Lifetime {
     case BCS_EXPIRES:
       self.init(form: .moment(lifetime.deadline_ms))
     case BCS_SLIDING:
-      let most = lifetime.deadline_ms == .max ? nil : lifetime.deadline_ms &- written
+      let most =
+        lifetime.deadline_ms == .max
+        ? nil
+        : lifetime.deadline_ms.clampedDifference(written)
+          .clampedSum(Int64(lifetime.shortened_ms))
       self.init(form: .sliding(window: lifetime.window_ms, atMost: most))
     default:
       self.init(form: .forever)
@@ -110,11 +120,18 @@ extension BlobCache.Lifetime {
 }
 
 extension bcs_lifetime {
+  init(
+    _ kind: bcs_lifetime_kind, deadline: Int64, window: Int64 = 0, shortened: UInt32 = 0
+  ) {
+    self.init(
+      kind: kind, shortened_ms: shortened, deadline_ms: deadline, window_ms: window)
+  }
+
   /// When an entry expires that was last read at `access`; nil: never.
   func expiry(access: Int64) -> Int64? {
     switch kind {
     case BCS_EXPIRES: Self.moment(deadline_ms)
-    case BCS_SLIDING: Self.moment(min(sum(access, window_ms), deadline_ms))
+    case BCS_SLIDING: Self.moment(min(access.clampedSum(window_ms), deadline_ms))
     default: nil
     }
   }
@@ -134,12 +151,6 @@ func spanSinceExpiry(_ record: UnsafePointer<bcs_record>, now: Int64) -> Int64? 
   if oldest > 0 && now >= oldest { return .max }
   let (span, overflow) = now.subtractingReportingOverflow(expiry)
   return overflow || span < 0 ? .max : span
-}
-
-/// Without overflow: the ends of Int64 stand for "ever".
-private func sum(_ a: Int64, _ b: Int64) -> Int64 {
-  let (sum, overflow) = a.addingReportingOverflow(b)
-  return overflow ? (b < 0 ? .min : .max) : sum
 }
 
 extension BlobCache.KeyHash {

@@ -15,7 +15,10 @@ final class Stage: Sendable {
     self.slot = slot
   }
 
-  deinit {
+  deinit { free() }
+
+  /// From any thread; later calls throw `.closed`.
+  func free() {
     // Freed before it leaves the list, so that a shutdown that no longer finds it need not wait.
     slot.free()
     handle.stages.remove(slot)

@@ -1,4 +1,5 @@
 internal import CBlobStore
+internal import Synchronization
 
 /// A body that is being written: in memory up to the inline threshold, then in a staging file.
 ///
@@ -11,7 +12,7 @@ internal import CBlobStore
 /// still be handed over, though not stored.
 ///
 /// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
-/// `discard` at any time.
+/// `discard` at any time. Anybody may `abandon` it.
 final class StagedBody: @unchecked Sendable {
   // Unchecked: one task at a time uses it; what the pool touches is in StageWriter, under its lock.
   static let bufferSize = 256 << 10
@@ -21,14 +22,27 @@ final class StagedBody: @unchecked Sendable {
   private let fallsBackToMemory: Bool
   /// How many bytes it will have, where that is known.
   private let expectedSize: Int?
+  /// The instance whose loader writes it.
+  private let owner: FlightOwner?
   private var buffer: [UInt8] = []
   private var writer: StageWriter?
   /// Why the body is in memory although it is large.
   private var stagingFailure: BlobCache.Error?
   private var finished: (digest: BlobCache.Digest, size: Int)?
 
-  init(store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil) {
+  /// What those who abandon it may touch.
+  private struct Abandonment {
+    var isAbandoned = false
+    var stage: Stage?
+  }
+
+  private let abandonment = Mutex(Abandonment())
+
+  init(
+    store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil, owner: FlightOwner? = nil
+  ) {
     self.store = store
+    self.owner = owner
     self.expectedSize = expectedSize
     self.fallsBackToMemory = fallsBackToMemory
   }
@@ -37,12 +51,23 @@ final class StagedBody: @unchecked Sendable {
   private(set) var count = 0
 
   func write(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
-    if Task.isCancelled { throw .cancelled("write") }
+    if Task.isCancelled { throw endOfTask() }
     count += bytes.count
-    if bytes.withContiguousStorageIfAvailable({ $0.count }) == nil {
-      return try await append([UInt8](bytes))
+    do throws(BlobCache.Error) {
+      if bytes.withContiguousStorageIfAvailable({ $0.count }) == nil {
+        return try await append([UInt8](bytes))
+      }
+      try await append(bytes)
+    } catch {
+      // Abandoned in the middle, it is closed, though its cache may not be.
+      if error.code == .closed && Task.isCancelled { throw endOfTask() }
+      throw error
     }
-    try await append(bytes)
+  }
+
+  private func endOfTask() -> BlobCache.Error {
+    if let owner, store.flights.isClosed(owner) { return .closed("write") }
+    return .cancelled("write")
   }
 
   /// In pieces that fill a buffer, since a body in one piece of a gigabyte must not be copied
@@ -85,6 +110,11 @@ final class StagedBody: @unchecked Sendable {
         if let expectedSize { try stage.expect(expectedSize) }
         return stage
       }
+      let isAbandoned = abandonment.withLock { state in
+        state.stage = stage
+        return state.isAbandoned
+      }
+      if isAbandoned { stage.free() }
       writer = StageWriter(stage)
     } catch {
       try fallBack(error)
@@ -125,6 +155,7 @@ final class StagedBody: @unchecked Sendable {
     for piece in unwritten { buffer.append(contentsOf: piece) }
     buffer.append(contentsOf: tail)
     self.writer = nil
+    abandonment.withLock { $0.stage = nil }
     try checkMemory()
   }
 
@@ -193,7 +224,7 @@ final class StagedBody: @unchecked Sendable {
     let storage = unsafe buffer.withUnsafeBufferPointer { bytes in
       unsafe write.storage(
         body: body?.take() ?? bcs_body(),
-        inline: body == nil ? bytes : .init(start: nil, count: 0))
+        inline: body == nil ? bytes : .init(start: nil, count: 0), now: spec.now)
     }
     return BlobCache.Blob(storage: storage, source: .loaded)
   }
@@ -229,33 +260,43 @@ final class StagedBody: @unchecked Sendable {
   /// The finished body as a blob that is not in the store.
   func unstoredBlob(
     key: BlobCache.Key, lifetime: Freshness, attributes: BlobCache.Attributes,
-    cause: BlobCache.Error
+    tags: [String] = [], cause: BlobCache.Error
   ) async throws(BlobCache.Error) -> BlobCache.Blob {
     guard let finished else { throw BlobCache.Error(BCS_INVALID, operation: "store") }
-    // Attributes that are too large are a reason not to store; the bytes are handed over without.
-    let encoded: [UInt8]
+    // Attributes or tags that are too large are a reason not to store; the bytes are handed over without.
+    let (encoded, encodedTags): ([UInt8], [UInt8])
     do throws(BlobCache.Error) { encoded = try attributes.encoded() } catch { encoded = [] }
+    do throws(BlobCache.Error) {
+      encodedTags = try TagCoding.encode(tags)
+    } catch {
+      encodedTags = []
+    }
     let body = try await stagedBody()
     let now = store.now
     let storage = unsafe key.withUnsafeBytes { key in
       unsafe encoded.withUnsafeBufferPointer { attributes in
-        unsafe buffer.withUnsafeBufferPointer { bytes in
-          var record = unsafe bcs_record()
-          unsafe withUnsafeMutableBytes(of: &record.digest) { out in
-            unsafe finished.digest.withUnsafeBytes { unsafe out.copyMemory(from: $0) }
+        unsafe encodedTags.withUnsafeBufferPointer { tags in
+          unsafe buffer.withUnsafeBufferPointer { bytes in
+            var record = unsafe bcs_record()
+            unsafe withUnsafeMutableBytes(of: &record.digest) { out in
+              unsafe finished.digest.withUnsafeBytes { unsafe out.copyMemory(from: $0) }
+            }
+            unsafe record.size = UInt64(finished.size)
+            unsafe record.lifetime = lifetime.stored(at: now)
+            unsafe record.stale_ms = lifetime.staleWindow
+            unsafe record.written_ms = now
+            unsafe record.access_ms = now
+            unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
+            unsafe record.key_count = key.count
+            unsafe record.attributes = attributes.baseAddress
+            unsafe record.attributes_count = attributes.count
+            unsafe record.tags = tags.baseAddress
+            unsafe record.tags_count = tags.count
+            let expiredFor = unsafe spanSinceExpiry(&record, now: now) ?? -1
+            return unsafe BlobStorage.make(
+              &record, expiredFor: expiredFor, body: body?.take() ?? bcs_body(),
+              inline: body == nil ? bytes : .init(start: nil, count: 0))
           }
-          unsafe record.size = UInt64(finished.size)
-          unsafe record.lifetime = lifetime.stored(at: now)
-          unsafe record.stale_ms = lifetime.staleWindow
-          unsafe record.written_ms = now
-          unsafe record.access_ms = now
-          unsafe record.key = key.baseAddress?.assumingMemoryBound(to: UInt8.self)
-          unsafe record.key_count = key.count
-          unsafe record.attributes = attributes.baseAddress
-          unsafe record.attributes_count = attributes.count
-          return unsafe BlobStorage.make(
-            &record, expiredFor: -1, body: body?.take() ?? bcs_body(),
-            inline: body == nil ? bytes : .init(start: nil, count: 0))
         }
       }
     }
@@ -267,6 +308,17 @@ final class StagedBody: @unchecked Sendable {
     buffer = []
     writer = nil
     finished = nil
+    abandonment.withLock { $0.stage = nil }
+  }
+
+  /// Gives up the file that is being written, from any thread: whoever writes on finds it closed.
+  /// Nobody waits for the bytes any more, and who writes them may never end.
+  func abandon() {
+    let stage = abandonment.withLock { state in
+      state.isAbandoned = true
+      return state.stage.take()
+    }
+    stage?.free()
   }
 }
 

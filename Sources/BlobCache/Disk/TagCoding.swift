@@ -3,6 +3,14 @@ internal import CBlobStore
 // Tags on disk, in ascending order of their bytes, each once: its length (2 bytes, little-endian) and its UTF-8.
 
 enum TagCoding {
+  /// Throws for a tag to look for that no entry can have.
+  static func check(_ tag: String, _ operation: String) throws(BlobCache.Error) {
+    if tag.utf8.count <= Int(BCS_TAGS_MAX) - 2 { return }
+    throw BlobCache.Error(
+      .tagsTooLarge, operation: operation,
+      message: "A tag has more than 65,534 bytes, so no entry has it; name a shorter one.")
+  }
+
   static func encode(_ tags: [String]) throws(BlobCache.Error) -> [UInt8] {
     if tags.isEmpty { return [] }
     var out: [UInt8] = []

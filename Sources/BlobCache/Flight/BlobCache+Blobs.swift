@@ -8,7 +8,7 @@ extension BlobCache {
   /// 1. What is there: a fresh entry, which is then the only one, or an expired one within its stale
   ///    window, with source ``Blob/Source-swift.enum/stale``.
   /// 2. What a load brings that begins when the second one is asked for, as by
-  ///    ``fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``; it does not come if its
+  ///    ``fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)``; it does not come if its
   ///    digest is that of the first. So the end of the loop says that the last blob is up to date.
   ///
   /// Nothing runs that is not waited for: who leaves the loop after the first blob begins no load.
@@ -22,31 +22,32 @@ extension BlobCache {
   ///     limits the age of the first blob; with ``FetchPolicy/staleIfError(for:)-swift.method``, a load
   ///     that fails ends the sequence without an error, once the first blob was given.
   ///   - attributes: stored with what the loader brings.
+  ///   - tags: the same.
   ///   - loader: as for `fetch`.
   /// - Returns: a sequence that throws what `fetch` does. Each iteration of it begins anew.
   public func blobs(
     for key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:], tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> Blobs {
     Blobs(
       cache: self, key: key, lifetime: lifetime, staleWindow: staleWindow, policy: policy,
-      attributes: attributes, loader: loader)
+      attributes: attributes, tags: tags, loader: loader)
   }
 
-  /// ``blobs(for:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` for whatever names blobs.
+  /// ``blobs(for:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` for whatever names blobs.
   public func blobs(
     for key: some KeyConvertible, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:], tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> Blobs {
     blobs(
       for: key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow, policy: policy,
-      attributes: attributes, loader: loader)
+      attributes: attributes, tags: tags, loader: loader)
   }
 
   /// The copies of a key, the old one and the new one; see
-  /// ``BlobCache/blobs(for:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``.
+  /// ``BlobCache/blobs(for:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)``.
   public struct Blobs: AsyncSequence, Sendable {
     /// What is iterated.
     public typealias Element = Blob
@@ -59,6 +60,7 @@ extension BlobCache {
     let staleWindow: Duration?
     let policy: FetchPolicy
     let attributes: Attributes
+    let tags: [String]
     let loader: @Sendable @concurrent (inout Load) async throws -> Outcome
 
     /// An iterator from the start.
@@ -109,7 +111,7 @@ extension BlobCache.Blobs {
   fileprivate func load() async throws -> BlobCache.Blob {
     try await cache.fetch(
       key, lifetime: lifetime, staleWindow: staleWindow, policy: policy.waiting,
-      attributes: attributes, loader: loader)
+      attributes: attributes, tags: tags, loader: loader)
   }
 
   fileprivate func copyAtHand() async throws -> BlobCache.Blob? {

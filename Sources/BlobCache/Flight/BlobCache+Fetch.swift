@@ -8,7 +8,7 @@ extension BlobCache {
   ///
   /// A fresh entry is returned at once, on the calling thread, and counts as an access. Otherwise
   /// the loader runs, in a task of its own that inherits the task-locals of this one, and everybody
-  /// in the process who asks for the key meanwhile waits for it, with the lifetime and attributes of
+  /// in the process who asks for the key meanwhile waits for it, with the lifetime, attributes and tags of
   /// the call that started it. Waiters of a higher priority raise that of its task.
   ///
   /// - *Errors*: what the loader throws reaches everyone who waits, unchanged. It is not stored, and
@@ -32,6 +32,8 @@ extension BlobCache {
   ///   - policy: whether the cache or the loader is asked, and what is given when the loader fails.
   ///     Default: ``FetchPolicy/cacheFirst``.
   ///   - attributes: stored with what the loader brings. Default: none.
+  ///   - tags: stored with what the loader brings: names by which it can be removed together with others.
+  ///     Where the loader returns `.unchanged`, attributes and tags stay as they are stored. Default: none.
   ///   - loader: writes the blob to ``Load/write(_:)`` and says how it ended, see ``Outcome``. Not
   ///     called on a hit.
   /// - Throws: what the loader throws, `CancellationError`, or ``Error``: among others
@@ -41,7 +43,7 @@ extension BlobCache {
   ///   zero, ``Error/Code/closed``, ``Error/Code/keyTooLong``.
   public func fetch(
     _ key: Key, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:], tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     try checkOpen("fetch")
@@ -54,7 +56,7 @@ extension BlobCache {
       switch try store.lookup(key, quick: true) {
       case .hit(let blob):
         if policy.earliness > 0, isDueEarly(blob, key, beta: policy.earliness) {
-          refresh(key, lifetime, staleWindow, policy, attributes, .refresh(blob), loader)
+          refresh(key, lifetime, staleWindow, policy, attributes, tags, .refresh(blob), loader)
         }
         return blob
       case .miss: break
@@ -63,25 +65,26 @@ extension BlobCache {
     }
     return try await fetchSlowly(
       key, lifetime: lifetime, staleWindow: staleWindow, policy: policy, attributes: attributes,
-      mustReadDisk: mustReadDisk, loader: loader)
+      tags: tags, mustReadDisk: mustReadDisk, loader: loader)
   }
 
-  /// ``fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` for whatever names blobs.
+  /// ``fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` for whatever names blobs.
   public func fetch(
     _ key: some KeyConvertible, lifetime: Lifetime? = nil, staleWindow: Duration? = nil,
-    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:], tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     try await fetch(
       key.blobCacheKey, lifetime: lifetime, staleWindow: staleWindow, policy: policy,
-      attributes: attributes, loader: loader)
+      attributes: attributes, tags: tags,
+      loader: loader)
   }
 
   /// Apart from `fetch`, so that a hit pays for none of its frame.
   @inline(never)
   private func fetchSlowly(
     _ key: Key, lifetime: Lifetime?, staleWindow: Duration?, policy: FetchPolicy,
-    attributes: Attributes, mustReadDisk: Bool,
+    attributes: Attributes, tags: [String], mustReadDisk: Bool,
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) async throws -> Blob {
     if mustReadDisk, let blob = try await store.lookupOffPool(key) { return blob }
@@ -89,18 +92,19 @@ extension BlobCache {
       let copy = try await store.staleCopy(key, within: policy.staleAtOnce)
     {
       if policy.form == .cacheFirst, copy.source == .stale {
-        refresh(key, lifetime, staleWindow, policy, attributes, .load, loader)
+        refresh(key, lifetime, staleWindow, policy, attributes, tags, .load, loader)
       }
       if copy.source == .stale { store.counters.staleHits.add() }
       return copy
     }
     if policy.form == .cacheOnly { throw Error.notCached }
-    // Attributes that can never be stored are the caller's mistake, and not worth a load.
+    // Attributes and tags that can never be stored are the caller's mistake, and not worth a load.
     if !attributes.isEmpty { _ = try attributes.encoded() }
+    _ = try TagCoding.encode(tags)
     _ = try checkedFreshness(lifetime, staleWindow, "fetch")  // the configuration's, too
     let work = work(
-      key, lifetime, staleWindow, policy, attributes, policy.form == .reload ? .reload : .load,
-      loader)
+      key, lifetime, staleWindow, policy, attributes, tags,
+      policy.form == .reload ? .reload : .load, loader)
     var terms = FlightTerms(
       negativeLifetime: policy.negativeLifetime >= 0
         ? policy.negativeLifetime : configuration.negativeLifetime.milliseconds,
@@ -133,8 +137,7 @@ extension BlobCache {
   /// Whether a stale copy may stand in for it.
   private static func isFailureOfLoad(_ error: any Swift.Error) -> Bool {
     if Task.isCancelled { return false }
-    guard let own = error as? Error else { return true }
-    return ![.cancelled, .closed, .forked, .cycle, .invalidArgument, .keyTooLong].contains(own.code)
+    return (error as? Error)?.isMistake != true
   }
 
   /// Whether a fresh blob is to be loaded anew before it expires: see `EarlyRefresh`.
@@ -151,21 +154,21 @@ extension BlobCache {
   /// Loads in the background.
   private func refresh(
     _ key: Key, _ lifetime: Lifetime?, _ staleWindow: Duration?, _ policy: FetchPolicy,
-    _ attributes: Attributes, _ mode: FlightWork.Mode,
+    _ attributes: Attributes, _ tags: [String], _ mode: FlightWork.Mode,
     _ loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) {
-    let work = work(key, lifetime, staleWindow, policy, attributes, mode, loader)
+    let work = work(key, lifetime, staleWindow, policy, attributes, tags, mode, loader)
     store.flights.refresh(key, owner: owner) { ticket in try await work.run(ticket) }
   }
 
   private func work(
     _ key: Key, _ lifetime: Lifetime?, _ staleWindow: Duration?, _ policy: FetchPolicy,
-    _ attributes: Attributes, _ mode: FlightWork.Mode,
+    _ attributes: Attributes, _ tags: [String], _ mode: FlightWork.Mode,
     _ loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> FlightWork {
     FlightWork(
-      store: store, key: key, freshness: freshness(lifetime, staleWindow),
-      keepsWindow: staleWindow == nil, attributes: attributes, mode: mode,
+      store: store, owner: owner, key: key, freshness: freshness(lifetime, staleWindow),
+      keepsWindow: staleWindow == nil, attributes: attributes, tags: tags, mode: mode,
       timeLimit: policy.timeLimit ?? configuration.loadTimeLimit,
       leaseTime: configuration.loadsOncePerMachine && !isReadOnly ? configuration.leaseTime : nil,
       loader: loader)
@@ -188,11 +191,14 @@ struct FlightWork: Sendable {
   }
 
   let store: Store
+  /// The instance that it is done for.
+  let owner: FlightOwner
   let key: BlobCache.Key
   let freshness: Freshness
   /// Whether a renewal leaves the stale window as it was.
   let keepsWindow: Bool
   let attributes: BlobCache.Attributes
+  let tags: [String]
   let mode: Mode
   let timeLimit: Duration?
   /// How long another process that loads the key may be silent; nil: loads are not shared.
@@ -231,10 +237,15 @@ struct FlightWork: Sendable {
 
     let start = store.clock.reading
     store.flights.countLoad()
-    let body = StagedBody(store: store, fallsBackToMemory: true)
+    let body = StagedBody(store: store, fallsBackToMemory: true, owner: owner)
     do {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
-      let outcome = try await inTime(ticket, since: start) { try await loader(&load) }
+      // A flight that must end gives up what it has on the disk, whether its loader heeds that or not.
+      let outcome = try await withTaskCancellationHandler {
+        try await inTime(ticket, since: start) { try await loader(&load) }
+      } onCancel: {
+        body.abandon()
+      }
       let time = store.clock.reading - start
       if let newer = try await overtaking(lease, outcome, previous: previous) {
         body.discard()
@@ -296,11 +307,11 @@ struct FlightWork: Sendable {
     case .complete:
       return try await keep(
         body, lifetime: freshness, attributes: outcome.attributes ?? attributes,
-        tags: outcome.tags ?? [], ticket: ticket)
+        tags: outcome.tags ?? tags, ticket: ticket)
     case .doNotStore:
       try await body.finish()
       return try await body.unstoredBlob(
-        key: key, lifetime: freshness, attributes: attributes, cause: .notToBeStored)
+        key: key, lifetime: freshness, attributes: attributes, tags: tags, cause: .notToBeStored)
     case .unchanged:
       guard let previous else { throw BlobCache.Error.nothingToKeep }
       guard body.count == 0 else { throw BlobCache.Error.unchangedButWritten }
@@ -323,7 +334,7 @@ struct FlightWork: Sendable {
     try await body.finish()
     if let bar = await ticket.barFromStoring() {
       return try await body.unstoredBlob(
-        key: key, lifetime: freshness, attributes: attributes, cause: .barred(bar))
+        key: key, lifetime: freshness, attributes: attributes, tags: tags, cause: .barred(bar))
     }
     return try await commit(body, lifetime: freshness, attributes: attributes, tags: tags)
   }
@@ -338,7 +349,7 @@ struct FlightWork: Sendable {
     } catch {
       store.emit(.storeFailed(key: key, error: error))
       return try await body.unstoredBlob(
-        key: key, lifetime: freshness, attributes: attributes, cause: error)
+        key: key, lifetime: freshness, attributes: attributes, tags: tags, cause: error)
     }
   }
 

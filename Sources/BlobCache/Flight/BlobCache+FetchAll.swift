@@ -18,35 +18,39 @@ extension BlobCache {
   ///   - staleWindow: for how long after that it is kept; nil: the configuration's default.
   ///   - policy: as for `fetch`.
   ///   - attributes: stored with what the loader brings.
+  ///   - tags: the same.
   ///   - loader: as for `fetch`; ``Load/key`` says which key it is called for.
   /// - Returns: a sequence of each key with its blob, or with what `fetch` threw. It does not throw: a
   ///   failure concerns its key.
   public func fetchAll(
     _ keys: some Sequence<Key>, concurrency: Int = 8, lifetime: Lifetime? = nil,
     staleWindow: Duration? = nil, policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> Fetches {
     Fetches(keys: Array(keys), concurrency: max(1, concurrency)) { [self] key in
       try await fetch(
         key, lifetime: lifetime, staleWindow: staleWindow, policy: policy, attributes: attributes,
-        loader: loader)
+        tags: tags, loader: loader)
     }
   }
 
-  /// ``fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:loader:)-(Sequence<Key>,_,_,_,_,_,_)``
+  /// ``fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:tags:loader:)-(Sequence<Key>,_,_,_,_,_,_,_)``
   /// for whatever names blobs.
   public func fetchAll(
     _ keys: some Sequence<some KeyConvertible>, concurrency: Int = 8, lifetime: Lifetime? = nil,
     staleWindow: Duration? = nil, policy: FetchPolicy = .cacheFirst, attributes: Attributes = [:],
+    tags: [String] = [],
     loader: @escaping @Sendable @concurrent (inout Load) async throws -> Outcome
   ) -> Fetches {
     fetchAll(
       keys.map(\.blobCacheKey), concurrency: concurrency, lifetime: lifetime,
-      staleWindow: staleWindow, policy: policy, attributes: attributes, loader: loader)
+      staleWindow: staleWindow, policy: policy, attributes: attributes, tags: tags,
+      loader: loader)
   }
 
   /// Keys and what became of them, in the order of completion; see
-  /// ``BlobCache/fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:loader:)-(Sequence<Key>,_,_,_,_,_,_)``.
+  /// ``BlobCache/fetchAll(_:concurrency:lifetime:staleWindow:policy:attributes:tags:loader:)-(Sequence<Key>,_,_,_,_,_,_,_)``.
   public struct Fetches: AsyncSequence, Sendable {
     /// What is iterated: a key, and its blob or what `fetch` threw.
     public typealias Element = (key: Key, result: Result<Blob, any Swift.Error>)

@@ -22,8 +22,11 @@ struct FailureBook<Key: Hashable & Sendable>: Sendable {
     /// Milliseconds since 1970, as all times here.
     let at: Int64
     let retryAt: Int64
+    /// Of the loader and not of the origin: it answers nobody in place of a load. Refreshes, which nobody asks
+    /// for, back off all the same.
+    let isMistake: Bool
     /// Whether it still answers callers with a negative lifetime.
-    fileprivate(set) var isNegative = true
+    fileprivate(set) var isNegative: Bool
     fileprivate let serial: UInt64
   }
 
@@ -56,24 +59,29 @@ struct FailureBook<Key: Hashable & Sendable>: Sendable {
   func negative(_ key: Key, lifetime: Int64, now: Int64) -> Failure? {
     guard lifetime > 0, let failure = failures[key], failure.isNegative else { return nil }
     // A failure in the future: the clock was set back, and nobody knows how old it is.
-    guard now >= failure.at, now - failure.at < lifetime else { return nil }
+    guard now >= failure.at, now.clampedDifference(failure.at) < lifetime else { return nil }
     return failure
   }
 
   /// Whether the origin has to be left alone, while there is something else to give.
-  func isBackingOff(_ key: Key, now: Int64) -> Bool {
-    guard let failure = failures[key] else { return false }
+  ///
+  /// - Parameter sparesMistakes: whether somebody is to hear of the loader's mistakes.
+  func isBackingOff(_ key: Key, now: Int64, sparesMistakes: Bool = false) -> Bool {
+    guard let failure = failures[key], !(sparesMistakes && failure.isMistake) else { return false }
     return now >= failure.at && now < failure.retryAt
   }
 
-  mutating func record(_ key: Key, cause: any Swift.Error, now: Int64, chance: Double) {
+  mutating func record(
+    _ key: Key, cause: any Swift.Error, now: Int64, chance: Double, isMistake: Bool = false
+  ) {
     let old = failures[key]
     var count = 1
-    if let old, now >= old.at, now - old.at < Self.memory { count = old.count + 1 }
+    if let old, now >= old.at, now.clampedDifference(old.at) < Self.memory { count = old.count + 1 }
     serial += 1
     failures[key] = Failure(
-      cause: cause, count: count, at: now, retryAt: now + Self.delay(after: count, chance: chance),
-      serial: serial)
+      cause: cause, count: count, at: now,
+      retryAt: now.clampedSum(Self.delay(after: count, chance: chance)),
+      isMistake: isMistake, isNegative: !isMistake, serial: serial)
     if old == nil { bytes += size(key) }
     order.append((key, serial))
     trim()

@@ -25,6 +25,12 @@ extension BlobCache.Error {
       nothing.
       """)
 
+  /// Of the loader, or of whoever closed or cancelled: it tells nothing of the origin, so no stale copy
+  /// stands in for it and no negative lifetime repeats it.
+  var isMistake: Bool {
+    [.cancelled, .closed, .forked, .cycle, .invalidArgument, .keyTooLong].contains(code)
+  }
+
   static func barred(_ bar: FlightBar) -> Self {
     switch bar {
     case .superseded:

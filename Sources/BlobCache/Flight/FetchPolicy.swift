@@ -1,5 +1,5 @@
 extension BlobCache {
-  /// Where ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` may take a
+  /// Where ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` may take a
   /// blob from, and what it does when that is not to be had.
   ///
   /// One of ``cacheFirst``, ``cacheOnly`` and ``reload``, with any of the options after it:
@@ -8,8 +8,8 @@ extension BlobCache {
   ///     policy: .reload.staleIfError()
   ///     policy: .cacheFirst.refreshingEarly().loadTimeLimit(.seconds(10))
   ///
-  /// An option that stands first begins with ``cacheFirst``. A fetch with a span below zero throws
-  /// ``Error/Code/invalidArgument``.
+  /// An option that stands first begins with ``cacheFirst``. A fetch with a span below zero, or a time limit
+  /// that is not above it, throws ``Error/Code/invalidArgument``.
   public struct FetchPolicy: Hashable, Sendable {
     enum Form: Hashable, Sendable { case cacheFirst, cacheOnly, reload }
     let form: Form
@@ -22,7 +22,7 @@ extension BlobCache {
     /// Milliseconds; -1: the configuration's.
     private(set) var negativeLifetime: Int64 = -1
     private(set) var timeLimit: Duration?
-    /// An option that was given a span below zero, which its property then has.
+    /// An option that was given a span which cannot be meant, which its property then has.
     private(set) var flaw: Option?
     enum Option: Hashable, Sendable {
       case staleWhileRevalidate, staleIfError, rememberingFailures, loadTimeLimit
@@ -137,12 +137,12 @@ extension BlobCache {
       cacheFirst.loadTimeLimit(limit)
     }
 
-    /// How long the loader may take, in place of ``Configuration/loadTimeLimit``. That of the call which
-    /// starts the load holds for all who join. Zero: it times out at once.
+    /// How long the loader may take, above zero, in place of ``Configuration/loadTimeLimit``. That of the
+    /// call which starts the load holds for all who join.
     public func loadTimeLimit(_ limit: Duration) -> FetchPolicy {
       with {
         $0.timeLimit = limit
-        $0.note(.loadTimeLimit, limit < .zero)
+        $0.note(.loadTimeLimit, limit <= .zero)
       }
     }
 
@@ -156,7 +156,7 @@ extension BlobCache {
       if isFlawed { flaw = option } else if flaw == option { flaw = nil }
     }
 
-    /// Throws for a span below zero.
+    /// Throws for a span that cannot be meant.
     func check(_ operation: String) throws(BlobCache.Error) {
       guard let flaw else { return }
       let (name, span): (String, Duration) =
@@ -166,12 +166,15 @@ extension BlobCache {
         case .staleIfError: ("The policy's staleIfError", .milliseconds(ifError))
         case .rememberingFailures:
           ("The policy's rememberingFailures", .milliseconds(negativeLifetime))
-        case .loadTimeLimit: ("The policy's loadTimeLimit", timeLimit ?? .zero)
+        case .loadTimeLimit:
+          throw BlobCache.Error(
+            .invalidArgument, operation: operation,
+            message: """
+              The policy's loadTimeLimit (\(timeLimit ?? .zero)) is not above zero; give a span that \
+              is, or leave the option out. Nothing was changed.
+              """)
         }
-      let advice =
-        flaw == .loadTimeLimit
-        ? "give a span above zero, or leave the option out" : "zero is none"
-      try span.checkNotNegative(name, operation, advice)
+      try span.checkNotNegative(name, operation)
     }
 
     private func with(_ change: (inout FetchPolicy) -> Void) -> FetchPolicy {

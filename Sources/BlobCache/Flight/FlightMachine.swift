@@ -43,11 +43,11 @@
 // 10. A closed instance starts nothing and waits for nothing, however late its call comes.
 // 11. When every flight has landed the machine is empty: no key, no waiter, no permit, nothing is left
 //     behind (but the numbers of closed instances, and what failed).
-// 12. A flight that has timed out has no waiters, is not current and holds no permit, whatever its
-//     loader does.
+// 12. A flight that has timed out, or whose instance was closed before it could store, has no waiters, is
+//     not current and holds no permit, whatever its loader does.
 // 13. A failure is remembered when a flight lands, or times out, that nothing had barred before; a
 //     success, a removal or a store of its key makes it forgotten. Only `.reload` starts a flight against
-//     it.
+//     it, unless it was a mistake of the loader: whoever asks then hears of it anew.
 
 /// Names one flight in the whole process, across all stores: the wait-for graph spans them.
 struct FlightID: Hashable, Sendable {
@@ -94,7 +94,7 @@ struct FlightTerms: Sendable {
 /// How a flight ended, as far as what is remembered of it goes.
 enum FlightEnding: Sendable {
   case succeeded
-  case failed(any Swift.Error, now: Int64, chance: Double)
+  case failed(any Swift.Error, now: Int64, chance: Double, isMistake: Bool = false)
 }
 
 /// See the essay at the head of this file.
@@ -211,6 +211,9 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
     flights[id].map { $0.bar?.isFinal == true } ?? true
   }
 
+  /// Whether the instance was closed.
+  func isClosed(_ owner: FlightOwner) -> Bool { closedOwners.contains(owner) }
+
   mutating func handle(_ event: Event) -> [Action] {
     switch event {
     case .ask(let key, let waiter, let owner, let priority, let reload, let flight, let terms):
@@ -250,7 +253,9 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
       failures.endNegative(key)
     } else if failures.negative(key, lifetime: terms.negativeLifetime, now: terms.now) != nil {
       return [.answerRecentlyFailed(waiter)]
-    } else if terms.holdsStale && failures.isBackingOff(key, now: terms.now) {
+    } else if terms.holdsStale,
+      failures.isBackingOff(key, now: terms.now, sparesMistakes: true)
+    {
       return [.answerBackingOff(waiter)]
     }
     let superseded = current[key].map { retire($0, .superseded) } ?? []
@@ -283,8 +288,8 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
   }
 
   private mutating func lend(_ id: FlightID) -> [Action] {
-    // A loader that goes on after its time limit holds nothing to lend (12).
-    if flights[id].map({ $0.bar == .timedOut }) ?? true { return [] }
+    // A loader that goes on although it must end holds nothing to lend (12).
+    if mustEnd(id) { return [] }
     return admission(permits.lend(id))
   }
 
@@ -317,8 +322,9 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
     guard flight.bar == nil else { return }
     switch ending {
     case .succeeded: failures.forget(flight.key)
-    case .failed(let cause, let now, let chance):
-      failures.record(flight.key, cause: cause, now: now, chance: chance)
+    case .failed(let cause, let now, let chance, let isMistake):
+      failures.record(
+        flight.key, cause: cause, now: now, chance: chance, isMistake: isMistake)
     }
   }
 
@@ -373,6 +379,7 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
     closedOwners.insert(owner)
     var closed: [WaiterID] = []
     var again: [WaiterID] = []
+    var permitless: [FlightID] = []
     var actions: [Action] = []
     for (id, flight) in flights {
       let ends = flight.owner == owner && !flight.isCommitting
@@ -389,6 +396,11 @@ struct FlightMachine<Key: Hashable & Sendable>: Sendable {
       }
       if ends { flights[id]?.isKept = false }
       actions += cancelIfDeserted(id)
+      if ends { permitless.append(id) }
+    }
+    // Once nobody of them stands in the line any more.
+    for id in permitless.sorted(by: { $0.number < $1.number }) {
+      actions += admission(permits.end(id))
     }
     if !closed.isEmpty { actions.append(.answerClosed(closed)) }
     if !again.isEmpty { actions.append(.askAgain(again)) }

@@ -179,21 +179,21 @@ final class FlightTable<Value: Sendable>: Sendable {
   }
 
   /// Ends everything that an instance began: its waiting calls throw, the loaders it started are
-  /// cancelled, and their end is waited for. Calls of other instances that had joined one of these
-  /// ask again, with their own loaders.
+  /// cancelled, and the stores that they have begun are waited for. Calls of other instances that had
+  /// joined one of these ask again, with their own loaders.
   ///
-  /// Called from inside a loader, it does not wait for that loader nor for those who wait for it.
+  /// Loaders are not waited for: one that heeds nothing would never let its cache be closed. What they
+  /// bring later is dropped.
   func cancelAll(owner: FlightOwner) async {
     perform(.close(owner))
-    let mine = state.withLock { state in
-      state.machine.flights.filter { $0.value.owner == owner }.map(\.key)
+    let storing = state.withLock { state in
+      state.machine.flights.filter { $0.value.owner == owner && $0.value.isCommitting }.map(\.key)
     }
-    if let own = WaitGraph.currentFlight {
-      await landed(mine.filter { id in !WaitGraph.shared.withLock { $0.reaches(id, own) } })
-    } else {
-      await landed(mine)
-    }
+    await landed(storing)
   }
+
+  /// Whether the instance was closed.
+  func isClosed(_ owner: FlightOwner) -> Bool { state.withLock { $0.machine.isClosed(owner) } }
 
   // MARK: - Waiting
 
@@ -334,7 +334,9 @@ final class FlightTable<Value: Sendable>: Sendable {
           ending = .succeeded
         } catch {
           result = .failure(error)
-          ending = .failed(error, now: clock.milliseconds, chance: clock.chance())
+          ending = .failed(
+            error, now: clock.milliseconds, chance: clock.chance(),
+            isMistake: (error as? BlobCache.Error)?.isMistake == true)
         }
         perform(.land(flight, ending), result: result)
       }

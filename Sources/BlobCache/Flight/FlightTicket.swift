@@ -31,7 +31,7 @@ struct FlightTicket<Value: Sendable>: Sendable {
     to span: Duration, _ report: @escaping @Sendable (BlobCache.Error) -> Void
   ) -> Task<Void, Never> {
     // Reckoned from here and not from when the task begins.
-    let end = table.clock.reading + span
+    let end = table.clock.reading + span.asWait
     return Task.detached { [table, flight] in
       // Thrown when the loader has ended in time.
       do { try await table.clock.sleep(until: end) } catch { return }

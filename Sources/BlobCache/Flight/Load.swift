@@ -1,7 +1,7 @@
 extension BlobCache {
   /// A loader's place to write to, and what the cache knows of the key so far.
   ///
-  /// It is given to the loader of ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``, belongs
+  /// It is given to the loader of ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)``, belongs
   /// to it alone, and ends with it.
   public struct Load: ~Copyable, Sendable {
     /// The key that is wanted.
@@ -23,7 +23,8 @@ extension BlobCache {
     /// and marked as not stored.
     ///
     /// - Throws: ``Error`` with code ``Error/Code/cancelled`` when the load was cancelled since
-    ///   nobody waits for it any more; let it pass. Other codes when the bytes can be kept nowhere.
+    ///   nobody waits for it any more, and ``Error/Code/closed`` when its cache was closed; let them
+    ///   pass. Other codes when the bytes can be kept nowhere.
     public mutating func write(_ bytes: some Collection<UInt8>) async throws(BlobCache.Error) {
       try await body.write(bytes)
     }

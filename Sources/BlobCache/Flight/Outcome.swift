@@ -1,6 +1,6 @@
 extension BlobCache {
   /// What a loader has achieved: the value that it returns to
-  /// ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)``.
+  /// ``BlobCache/fetch(_:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)``.
   public struct Outcome: Sendable {
     enum Form: Sendable { case complete, unchanged, doNotStore }
     let form: Form
@@ -9,8 +9,8 @@ extension BlobCache {
     var attributes: Attributes?
     var tags: [String]?
 
-    /// What was written is the whole blob: store it with the lifetime and attributes that were given
-    /// to `fetch`. A loader that wrote nothing stores an empty blob.
+    /// What was written is the whole blob: store it with the lifetime, attributes and tags that were
+    /// given to `fetch`. A loader that wrote nothing stores an empty blob.
     public static let complete = Outcome(form: .complete)
 
     /// ``complete``, with a lifetime and attributes that only the loader knows.
@@ -20,7 +20,7 @@ extension BlobCache {
     ///   - staleWindow: for how long after that it is kept, in place of the one given to `fetch`; nil:
     ///     that one.
     ///   - attributes: in place of those given to `fetch`; nil: those.
-    ///   - tags: names by which it can be removed together with others; nil: none.
+    ///   - tags: in place of those given to `fetch`; nil: those.
     public static func complete(
       lifetime: Lifetime? = nil, staleWindow: Duration? = nil, attributes: Attributes? = nil,
       tags: [String]? = nil
@@ -30,7 +30,7 @@ extension BlobCache {
         tags: tags)
     }
 
-    /// The bytes of ``Load/previous`` are still right: keep them and their attributes, and let them
+    /// The bytes of ``Load/previous`` are still right: keep them, their attributes and tags, and let them
     /// be fresh anew for the lifetime that was given to `fetch`.
     ///
     /// The loader must have written nothing and ``Load/previous`` must not be nil; otherwise `fetch`

@@ -84,9 +84,11 @@ extension BlobCache {
     /// What the clock shows.
     public var now: Date { Date(millisecondsSince1970: alarm.now) }
 
-    /// Moves the clock, forwards or (a negative duration) backwards. Time limits that so come to their
-    /// end do so.
-    public func advance(by duration: Duration) { alarm.move { $0 &+ duration.milliseconds } }
+    /// Moves the clock, forwards or (a negative duration) backwards, up to the ends of the 64 bits of its
+    /// milliseconds. Time limits that so come to their end do so.
+    public func advance(by duration: Duration) {
+      alarm.move { $0.clampedSum(duration.milliseconds) }
+    }
 
     /// Sets the clock; otherwise as ``advance(by:)``.
     public func set(to date: Date) { alarm.move { _ in date.millisecondsSince1970 } }

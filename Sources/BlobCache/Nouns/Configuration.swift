@@ -10,8 +10,9 @@ extension BlobCache {
     /// opening throw ``Error/Code/durabilityMismatch``. Default: ``Durability/checkpointed``.
     public var durability: Durability = .checkpointed
 
-    /// How much the directory may hold, for all its processes. Nil, the default: the limits that are
-    /// recorded in it. A new directory has none but one: 5 % of its file system, 1 GiB at most, stay
+    /// How much the directory may hold, for all its processes. They are recorded in it in place of all that
+    /// were, also of other kinds: the last opener's hold. Nil, the default: the limits that are recorded in
+    /// it. A new directory has none but one: 5 % of its file system, 1 GiB at most, stay
     /// free. See ``Limits``.
     public var limits: Limits?
 
@@ -34,22 +35,24 @@ extension BlobCache {
 
     /// The largest part of its span by which an entry's life is shortened at random, so that what is
     /// stored together does not expire together: with 0.1, `.expires(after: .seconds(60))` lives 54 to
-    /// 60 s. It concerns `.expires(after:)` and the `atMost` of `.sliding`; ``Entry/lifetime`` stays what
-    /// was asked for, ``Entry/expiresAt`` tells when it is. From 0 to 1. Default: 0.
+    /// 60 s. It concerns `.expires(after:)` and the `atMost` of `.sliding`, the latter by 49 days at most; a
+    /// millisecond is left in any case. ``Entry/lifetime`` stays what was asked for, ``Entry/expiresAt`` tells
+    /// when it is. From 0 to 1. Default: 0.
     public var lifetimeJitter = 0.0
 
     /// For how long a failed load is remembered: until then, a fetch of the key throws
     /// ``Error/Code/recentlyFailed`` with the failure as its cause, and the origin is not asked. A
     /// `.reload`, a store, a renewal or a removal of the key by this process ends it earlier. It is kept
     /// in the memory of this process, for the 8,192 keys that failed last (and 4 MiB of keys). See
-    /// ``FetchPolicy/rememberingFailures(for:)-swift.method`` for one fetch. Default: zero, the next fetch
-    /// asks again.
+    /// ``FetchPolicy/rememberingFailures(for:)-swift.method`` for one fetch. Mistakes of the loader (a wait for
+    /// its own result, an outcome that does not fit, a closed cache) are not remembered. Default: zero, the
+    /// next fetch asks again.
     public var negativeLifetime: Duration = .zero
 
     /// How long a loader may take. One that has not ended by then is cancelled; those who wait for it
     /// get ``Error/Code/loadTimedOut``, and the key is free, whether the loader heeds its cancellation or
-    /// not: what it brings later is dropped. See ``FetchPolicy/loadTimeLimit(_:)-swift.method`` for one
-    /// fetch. Default: nil, no limit.
+    /// not: what it brings later is dropped. Above zero. See ``FetchPolicy/loadTimeLimit(_:)-swift.method``
+    /// for one fetch. Default: nil, no limit.
     public var loadTimeLimit: Duration?
 
     /// How many fetches may wait for one load; those that would be more throw

@@ -48,7 +48,7 @@ extension BlobCache {
     let keyHash: KeyHash
 
     /// Whether it was expired at the lookup, and within its stale window: a copy that the stale
-    /// options of ``FetchPolicy`` and ``BlobCache/blobs(for:lifetime:staleWindow:policy:attributes:loader:)-(Key,_,_,_,_,_)`` may give.
+    /// options of ``FetchPolicy`` and ``BlobCache/blobs(for:lifetime:staleWindow:policy:attributes:tags:loader:)-(Key,_,_,_,_,_,_)`` may give.
     public var isStale: Bool {
       guard let expiredFor else { return false }
       return expiredFor < staleWindow

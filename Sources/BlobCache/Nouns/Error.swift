@@ -65,7 +65,8 @@ extension BlobCache.Error {
     public static let keyTooLong = Code(rawValue: "keyTooLong")
     /// The attributes of an entry are larger than ``BlobCache/Attributes/maximumByteCount``.
     public static let attributesTooLarge = Code(rawValue: "attributesTooLarge")
-    /// The tags of an entry take more than 65,536 bytes.
+    /// The tags of an entry take more than 65,536 bytes, each with two for its length; or a tag to look for
+    /// is so long that no entry can have it.
     public static let tagsTooLarge = Code(rawValue: "tagsTooLarge")
     /// The blob is larger than the directory's limit in bytes. Nothing else made room for it.
     public static let tooLarge = Code(rawValue: "tooLarge")

@@ -7,19 +7,19 @@
 extension BlobCache {
   /// How long an entry is fresh. An expired entry is a miss.
   ///
-  /// Times are kept in whole milliseconds, rounded down. A span beyond the 64 bits of them
+  /// Times are kept in whole milliseconds, rounded down. A span or a date beyond the 64 bits of them
   /// (292 million years) is drawn to their end and means never: ``Entry/expiresAt`` is then nil.
   ///
-  /// One that is over already, being zero, negative, a moment that the clock has reached, or no moment at all,
-  /// is refused by whatever takes it: ``Error/Code/invalidArgument``, and what is stored stays as it is. Only
-  /// a loader may say so, in its ``Outcome``: the blob is then given, and stored as expired.
+  /// One that is over already, being zero, negative, a moment that the clock has reached, or no moment at all
+  /// (an infinite date, or one that is not a number), is refused by whatever takes it:
+  /// ``Error/Code/invalidArgument``, and what is stored stays as it is. Only a loader may say so, in its
+  /// ``Outcome``: the blob is then given, and stored as expired.
   public struct Lifetime: Hashable, Sendable {
     package enum Form: Hashable, Sendable {
       case forever
       case span(milliseconds: Int64)
       case moment(Int64)
-      /// Seconds since 1970, as bits: a date that is not a number, infinite, or beyond 64 bits of
-      /// milliseconds.
+      /// Seconds since 1970, as bits: a date that is infinite or not a number.
       case noMoment(UInt64)
       case sliding(window: Int64, atMost: Int64?)
     }
@@ -36,10 +36,10 @@ extension BlobCache {
 
     /// Fresh until this moment, which lies ahead.
     public static func expires(at moment: Date) -> Lifetime {
-      guard let milliseconds = moment.exactMilliseconds else {
+      guard moment.timeIntervalSince1970.isFinite else {
         return Lifetime(form: .noMoment(moment.timeIntervalSince1970.bitPattern))
       }
-      return Lifetime(form: .moment(milliseconds))
+      return Lifetime(form: .moment(moment.millisecondsSince1970))
     }
 
     /// Fresh for `window` after it was stored or last read, by any process.
@@ -61,6 +61,7 @@ extension BlobCache.Lifetime: CustomStringConvertible {
     switch form {
     case .forever: "forever"
     case .span(let span): "expires after \(Duration.milliseconds(span))"
+    case .moment(.max): "expires at a date too far away to come"
     case .moment(let moment): "expires at \(Date(millisecondsSince1970: moment))"
     case .noMoment(let bits): "expires at \(Double(bitPattern: bits)) s after 1970"
     case .sliding(let window, nil): "sliding \(Duration.milliseconds(window))"
@@ -71,13 +72,37 @@ extension BlobCache.Lifetime: CustomStringConvertible {
 }
 
 extension Duration {
+  /// As long as anything waits: a hundred years.
+  static let longestWait = Duration.seconds(100 * 365 * 86_400)
+
+  /// A span that somebody gave, as it is added to a clock's reading, multiplied or slept through:
+  /// where that would leave the range of a clock or of `Duration`, nobody sees a difference.
+  var asWait: Duration { max(.zero, min(self, .longestWait)) }
+
   /// Whole milliseconds, rounded down, at the ends of Int64 where it does not fit.
   var milliseconds: Int64 {
+    // A Duration has more seconds than `components` can tell.
+    if self >= .seconds(Int64.max) { return .max }
+    if self <= .seconds(Int64.min) { return .min }
     let (seconds, attoseconds) = components
     let (product, overflow) = seconds.multipliedReportingOverflow(by: 1000)
     guard !overflow else { return seconds < 0 ? .min : .max }
     let (sum, overflow2) = product.addingReportingOverflow(attoseconds / 1_000_000_000_000_000)
     return overflow2 ? (seconds < 0 ? .min : .max) : sum
+  }
+}
+
+extension Int64 {
+  /// Without overflow: the ends of Int64 stand for "ever".
+  func clampedSum(_ other: Int64) -> Int64 {
+    let (sum, overflow) = addingReportingOverflow(other)
+    return overflow ? (other < 0 ? .min : .max) : sum
+  }
+
+  /// The same of a difference.
+  func clampedDifference(_ other: Int64) -> Int64 {
+    let (difference, overflow) = subtractingReportingOverflow(other)
+    return overflow ? (other < 0 ? .max : .min) : difference
   }
 }
 

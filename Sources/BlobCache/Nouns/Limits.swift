@@ -3,7 +3,7 @@ extension BlobCache {
   /// see ``minimumFreeDisk``.
   ///
   /// Limits are recorded in the directory: those given last hold, for everybody, until others are
-  /// given. Every commit keeps to them, to within what that batch itself brought; the entries that
+  /// given. They replace all of the earlier ones: `.entries(100)` ends a limit in bytes. Every commit keeps to them, to within what that batch itself brought; the entries that
   /// are worth least make room. Expired ones go first, pinned ones never. Limits below what is there
   /// already are met at once, in the background.
   public struct Limits: Hashable, Sendable {

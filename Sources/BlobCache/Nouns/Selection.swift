@@ -31,7 +31,8 @@ extension BlobCache {
       self.sparesPinned = sparesPinned
     }
 
-    /// Expired entries, those within their stale window included.
+    /// Expired entries, those within their stale window and pinned ones included. (``BlobCache/sweep()``
+    /// takes neither.)
     public static let expired = Selection(expiredOnly: true)
     /// Entries that were stored with a tag.
     public static func tagged(_ tag: String) -> Selection { Selection(tag: tag) }
@@ -47,7 +48,9 @@ extension BlobCache.Selection {
   func takes(_ entry: BlobCache.Entry, now: Int64) -> Bool {
     if sparesPinned && entry.isPinned { return false }
     if let largerThan, entry.size <= largerThan { return false }
-    if let olderThan, now - entry.storedAt.millisecondsSince1970 <= olderThan.milliseconds {
+    if let olderThan,
+      now.clampedDifference(entry.storedAt.millisecondsSince1970) <= olderThan.milliseconds
+    {
       return false
     }
     return !expiredOnly || entry.isExpired
@@ -55,6 +58,7 @@ extension BlobCache.Selection {
 
   func check(_ operation: String) throws(BlobCache.Error) {
     try prefix?.checkLength(operation)
+    if let tag { try TagCoding.check(tag, operation) }
     if (largerThan ?? 0) < 0 || (olderThan ?? .zero) < .zero {
       throw BlobCache.Error(
         .invalidArgument, operation: operation,

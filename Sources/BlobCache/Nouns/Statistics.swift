@@ -1,6 +1,10 @@
 extension BlobCache {
   /// Counts of a cache. Those of the directory are over all processes; those of this process since
   /// it was opened.
+  ///
+  /// ``hits`` and ``misses`` count lookups, not calls. A fetch that misses and then finds what another task or
+  /// (with ``Configuration/loadsOncePerMachine``) another process has stored meanwhile is a miss and a hit,
+  /// so their sum may be above the number of fetches.
   public struct Statistics: Hashable, Sendable {
     /// Entries in the directory, expired ones included.
     public var entries = 0

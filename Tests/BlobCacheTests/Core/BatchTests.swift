@@ -14,7 +14,8 @@ import Testing
       var spec = bcs_entry_spec(
         key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
         tags: nil, tags_count: 0,
-        lifetime: bcs_lifetime(kind: BCS_SLIDING, deadline_ms: .max, window_ms: window),
+        lifetime: bcs_lifetime(
+          kind: BCS_SLIDING, shortened_ms: 0, deadline_ms: .max, window_ms: window),
         stale_ms: 0, now_ms: now)
       return bcs_write_inline(store, &spec, bytes, bytes.count, nil, &write)
     }

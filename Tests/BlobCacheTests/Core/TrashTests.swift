@@ -22,7 +22,8 @@ import Testing
       var spec = bcs_entry_spec(
         key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
         tags: nil, tags_count: 0,
-        lifetime: bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0), stale_ms: 0,
+        lifetime: bcs_lifetime(kind: BCS_FOREVER, shortened_ms: 0, deadline_ms: .max, window_ms: 0),
+        stale_ms: 0,
         now_ms: 1)
       return bcs_write_staged(store, &spec, stage, &write)
     }

@@ -120,8 +120,7 @@ import Testing
     }
     try await began.wait()
     try await cache.close()
-    #expect(cancelled.value == 1)
-    #expect(cache.store.flights.flightCount == 0)
+    await until { cancelled.value == 1 && cache.store.flights.flightCount == 0 }
   }
 
   @Test func aRemovalEndsABackgroundLoad() async throws {
@@ -322,6 +321,73 @@ import Testing
     }
   }
 
+  enum Mistake: CaseIterable {
+    case nothingToKeep, writtenAndUnchanged, cycle, closed, keyTooLong, invalidArgument
+
+    var code: BlobCache.Error.Code {
+      switch self {
+      case .nothingToKeep, .writtenAndUnchanged, .invalidArgument: .invalidArgument
+      case .cycle: .cycle
+      case .closed: .closed
+      case .keyTooLong: .keyTooLong
+      }
+    }
+  }
+
+  /// A loader that makes one, and counts.
+  private func make(
+    _ mistake: Mistake, in cache: BlobCache, _ policy: BlobCache.FetchPolicy, closed: BlobCache
+  ) async throws -> BlobCache.Blob {
+    try await cache.fetch("k", policy: policy) { [runs] load in
+      runs.add()
+      switch mistake {
+      case .nothingToKeep, .writtenAndUnchanged:
+        if mistake == .writtenAndUnchanged || load.previous != nil { try await load.write([1]) }
+        return .unchanged
+      case .cycle: _ = try await cache.fetch("k") { _ in .complete }
+      case .closed: _ = try closed.blob(for: "k")
+      case .keyTooLong: _ = try cache.blob(for: BlobCache.Key([UInt8](repeating: 1, count: 70_000)))
+      case .invalidArgument:
+        try await cache.store([1], for: "other", lifetime: .expires(after: .zero))
+      }
+      return .complete
+    }
+  }
+
+  @Test(arguments: Mistake.allCases) func mistakesOfTheLoaderAreNotRemembered(
+    mistake: Mistake
+  ) async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.negativeLifetime = .seconds(3_600)
+    configuration.clock = clock.clock
+    let (cache, closed) = (
+      try BlobCache.temporary(configuration: configuration), try BlobCache.temporary()
+    )
+    try await closed.close()
+    func made(_ policy: BlobCache.FetchPolicy = .cacheFirst) async throws -> BlobCache.Error {
+      try await errorOf { _ = try await make(mistake, in: cache, policy, closed: closed) }
+    }
+    for run in 1...3 {
+      #expect(try await made().code == mistake.code)
+      #expect(runs.value == run)
+    }
+    // Nor does a stale copy stand in for them, the second time no more than the first.
+    try await cache.store("old".utf8, for: "k", lifetime: seconds(1))
+    clock.advance(by: .seconds(2))
+    for run in 4...6 {
+      #expect(try await made(.staleIfError()).code == mistake.code)
+      #expect(runs.value == run)
+    }
+    // What nobody waits for backs off all the same.
+    clock.advance(by: .seconds(600))
+    for _ in 0..<50 {
+      _ = try await make(mistake, in: cache, .staleWhileRevalidate(), closed: closed)
+      await until { cache.store.flights.flightCount == 0 }
+    }
+    #expect(runs.value == 7)
+    try await cache.close()
+  }
+
   @Test func aRememberedFailureIsAReasonForStale() async throws {
     try await makeStale("k")
     let policy = BlobCache.FetchPolicy.rememberingFailures(for: .seconds(50)).staleIfError()
@@ -396,6 +462,42 @@ import Testing
     let sliding = try await cache.store(
       [1], for: "s", lifetime: .sliding(.seconds(50), atMost: .seconds(1_000)))
     #expect(sliding.expiresAt == clock.now.addingTimeInterval(50))
+  }
+
+  @Test(arguments: [0.3, 1])
+  func whatIsShortenedKeepsItsLifetimeAndAMillisecond(jitter: Double) async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.clock = clock.clock
+    configuration.lifetimeJitter = jitter
+    configuration.clock.dice = { 1 - 1e-9 }
+    let cache = try BlobCache.temporary(configuration: configuration)
+    for lifetime: BlobCache.Lifetime in [
+      .expires(after: .milliseconds(1)), .expires(after: .milliseconds(2)), seconds(1_000),
+      .sliding(.seconds(1_000), atMost: .milliseconds(1)),
+      .sliding(.seconds(1_000), atMost: .seconds(1_000)),
+      .sliding(.seconds(1), atMost: .seconds(1_000)),
+      .sliding(.seconds(1_000_000_000), atMost: .seconds(500_000_000)),
+      .sliding(.seconds(1), atMost: .seconds(Int64.max)), .sliding(.seconds(1)),
+    ] {
+      let stored = try await cache.store([1], for: "k", lifetime: lifetime)
+      let found = try #require(try cache.entry(for: "k"))
+      let blob = try #require(try cache.blob(for: "k"), "a millisecond is left of \(lifetime)")
+      #expect(stored.expiresAt == found.expiresAt)
+      let isEndless = stored.expiresAt == nil || lifetime == .sliding(.seconds(1))
+      for entry in [stored, found, blob.entry] where !isEndless {
+        if case .sliding(_, let most?) = lifetime.form, most == .max { continue }
+        #expect(entry.lifetime == lifetime, "what was asked for")
+      }
+      try await cache.pin("k")
+      #expect(try cache.entry(for: "k")?.lifetime == found.lifetime)
+      try await cache.unpin("k")
+      try await cache.renew("k", lifetime: lifetime)
+      #expect(try cache.entry(for: "k")?.lifetime == found.lifetime)
+    }
+    let short = try await cache.store(
+      [1], for: "k", lifetime: .sliding(.seconds(1_000), atMost: .seconds(1_000)))
+    let left = try #require(short.expiresAt).timeIntervalSince(clock.now)
+    #expect(abs(left - max(0.001, 1_000 * (1 - jitter))) < 0.01)
   }
 
   // MARK: Stale windows

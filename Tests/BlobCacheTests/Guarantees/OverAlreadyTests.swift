@@ -71,6 +71,7 @@ import Testing
     .expires(at: start), .expires(at: start.addingTimeInterval(-0.001)),
     .expires(at: Date(timeIntervalSince1970: 0)), .expires(at: .distantPast),
     .expires(at: Date(timeIntervalSince1970: -.infinity)),
+    .expires(at: Date(timeIntervalSince1970: .infinity)),
     .expires(at: Date(timeIntervalSince1970: .nan)),
     .expires(at: Date(timeIntervalSince1970: -1e15)),
     .expires(at: Date(timeIntervalSince1970: -1e300)),
@@ -81,8 +82,8 @@ import Testing
   ]
 
   private static let endless: [BlobCache.Lifetime] = [
-    .expires(at: Date(timeIntervalSince1970: .infinity)),
     .expires(at: Date(timeIntervalSince1970: 1e300)),
+    .expires(at: Date(timeIntervalSince1970: .greatestFiniteMagnitude)),
     .expires(at: Date(timeIntervalSince1970: 1e17)),
   ]
 
@@ -92,13 +93,31 @@ import Testing
     let cache = try still.open()
     let before = try await cache.store(
       old, for: "k", lifetime: .expires(after: .seconds(60)), tags: ["t"])
-    for lifetime in Self.over + Self.endless {
+    for lifetime in Self.over {
       let error = try await errorOf { try await make(call, cache, lifetime) }
       #expect(error.code == .invalidArgument, "\(lifetime)")
       #expect(error.message.contains("\(lifetime)"), "\(error)")
       #expect(error.message.contains("give "), "what to do: \(error)")
     }
     try await expectUntouched(cache, before)
+    try await cache.close()
+  }
+
+  @Test(arguments: endless) func aDateThatNeverComesMeansNever(
+    lifetime: BlobCache.Lifetime
+  ) async throws {
+    let cache = try still.open()
+    let entry = try await cache.store(old, for: "k", lifetime: lifetime)
+    #expect(entry.expiresAt == nil && entry.lifetime == lifetime)
+    try await cache.store(old, for: "renewed", lifetime: .expires(after: .seconds(1)))
+    #expect(try await cache.renew("renewed", lifetime: lifetime))
+    let fetched = try await cache.fetch("fetched", lifetime: lifetime) { _ in .complete }
+    #expect(fetched.entry.expiresAt == nil)
+    clock.advance(by: .seconds(1_000_000 * 365 * 86_400))
+    for key: BlobCache.Key in ["k", "renewed", "fetched"] {
+      #expect(try #require(try cache.entry(for: key)).expiresAt == nil)
+      #expect(try cache.blob(for: key) != nil)
+    }
     try await cache.close()
   }
 
@@ -171,13 +190,25 @@ import Testing
         return .complete(lifetime: lifetime, staleWindow: .seconds(-1))
       }
       #expect(blob.source == .loaded && blob.holds(Array("new".utf8)), "\(blob.source)")
+      #expect(blob.entry.isExpired, "as it was stored")
       #expect(try cache.blob(for: "k") == nil)
       #expect(try #require(try cache.entry(for: "k")).isExpired)
     }
     #expect(loads.value == 2)
     let renewed = try await cache.fetch("k") { _ in .unchanged(lifetime: lifetime) }
     #expect(renewed.source == .loaded && renewed.holds(Array("new".utf8)), "\(renewed.source)")
+    #expect(renewed.entry.isExpired)
     #expect(try cache.blob(for: "k") == nil)
+    try await cache.remove("k")
+    let removed = try await cache.fetch("k") { load in
+      try await cache.remove("k")
+      return .complete(lifetime: lifetime)
+    }
+    guard case .loadedNotStored = removed.source else {
+      Issue.record("it was stored")
+      return
+    }
+    #expect(removed.entry.isExpired, "also where it was not stored")
     try await cache.close()
   }
 
@@ -190,7 +221,7 @@ import Testing
     try await cache.close()
   }
 
-  @Test func aPolicysSpanBelowZeroIsRefused() async throws {
+  @Test func aPolicysSpanThatCannotBeMeantIsRefused() async throws {
     let cache = try still.open()
     try await cache.store(old, for: "hit")
     let policies: [(BlobCache.FetchPolicy, String)] = [
@@ -212,6 +243,16 @@ import Testing
         #expect(error.code == .invalidArgument)
         #expect(error.message.contains(name) && error.message.contains("-"), "\(error)")
       }
+    }
+    for policy: BlobCache.FetchPolicy in [.loadTimeLimit(.zero), .reload.loadTimeLimit(.zero)] {
+      let error = try await errorOf {
+        _ = try await cache.fetch("miss", policy: policy) { _ in
+          Issue.record("the loader ran")
+          return .complete
+        }
+      }
+      #expect(error.code == .invalidArgument)
+      #expect(error.message.contains("loadTimeLimit (0.0 seconds) is not above zero"), "\(error)")
     }
     // The last word holds.
     let mended = BlobCache.FetchPolicy.loadTimeLimit(.seconds(-1)).loadTimeLimit(.seconds(1))

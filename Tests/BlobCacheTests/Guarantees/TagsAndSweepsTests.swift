@@ -35,6 +35,44 @@ struct TagsAndSweepsTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  @Test func fetchesGiveTagsAsTheyGiveAttributes() async throws {
+    let cache = try open()
+    func tags(_ key: BlobCache.Key) throws -> [String]? { try cache.entry(for: key)?.tags }
+    let fetched = try await cache.fetch("f", tags: ["b", "a"]) { _ in .complete }
+    #expect(fetched.entry.tags == ["a", "b"])
+    _ = try await cache.fetch("o", tags: ["a"]) { _ in .complete(tags: ["o"]) }
+    #expect(try tags("o") == ["o"], "an outcome's word comes first")
+    _ = try await cache.fetch("n", tags: ["a"]) { _ in .complete(tags: []) }
+    #expect(try tags("n") == [])
+    for await (_, result) in cache.fetchAll(["x", "y"], tags: ["all"], loader: { _ in .complete }) {
+      #expect(try result.get().entry.tags == ["all"])
+    }
+    for try await blob in cache.blobs(for: "z", tags: ["all"], loader: { _ in .complete }) {
+      #expect(blob.entry.tags == ["all"])
+    }
+    // What stays, stays with its tags; what is brought anew has those of the call.
+    _ = try await cache.fetch("f", policy: .reload, tags: ["new"]) { _ in .unchanged }
+    #expect(try tags("f") == ["a", "b"])
+    _ = try await cache.fetch("f", policy: .reload, tags: ["new"]) { _ in .unchanged(tags: ["c"]) }
+    #expect(try tags("f") == ["c"])
+    _ = try await cache.fetch("f", policy: .reload, tags: ["new"]) { _ in .complete }
+    #expect(try tags("f") == ["new"])
+    _ = try await cache.fetch("f", policy: .reload) { _ in .complete }
+    #expect(try tags("f") == [])
+    let unstored = try await cache.fetch("u", tags: ["a"]) { _ in .doNotStore }
+    #expect(unstored.entry.tags == ["a"])
+    #expect(try await cache.removeAll(tagged: "all") == 3)
+    let error = try await errorOf {
+      _ = try await cache.fetch("u", tags: [String(repeating: "t", count: 70_000)]) { _ in
+        Issue.record("the loader ran")
+        return .complete
+      }
+    }
+    #expect(error.code == .tagsTooLarge)
+    try await cache.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   @Test func evictionTakesTagsAlong() async throws {
     let cache = try open()
     try await cache.trim(to: .entries(50), recording: true)

@@ -145,6 +145,26 @@ import Testing
     try await cache.close()
   }
 
+  @Test func aTagThatNoEntryCanHaveIsATagAndNoKey() async throws {
+    let cache = try BlobCache(directory: path)
+    let longest = String(repeating: "t", count: 65_534)
+    try await cache.store([1], for: "key", tags: [longest])
+    let tag = longest + "t"
+    let calls: [(String, () async throws -> Void)] = [
+      ("removeAll", { try await cache.removeAll(tagged: tag) }),
+      ("removeAll", { try await cache.removeAll(matching: .tagged(tag + tag)) }),
+      ("entries", { for try await _ in cache.entries(withPrefix: nil, tag: tag + tag) {} }),
+      ("store", { try await cache.store([1], for: "key", tags: [tag]) }),
+    ]
+    for (operation, call) in calls {
+      let error = try await errorOf { try await call() }
+      #expect(error.code == .tagsTooLarge && error.operation == operation, "\(error)")
+      #expect(error.message.contains("shorter") && !error.message.contains("key"), "\(error)")
+    }
+    #expect(try await cache.removeAll(tagged: longest) == 1)
+    try await cache.close()
+  }
+
   @Test func anotherDurabilityNamesTheOneThatThereIs() async throws {
     var durable = BlobCache.Configuration()
     durable.durability = .durable

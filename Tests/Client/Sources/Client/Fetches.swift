@@ -44,7 +44,7 @@ func readThrough() async throws {
 
   let reloaded = try await cache.fetch("page", policy: .reload) { load in
     try await load.write("fresh".utf8)
-    return .complete(lifetime: .forever, attributes: [:])
+    return .complete(lifetime: .forever, attributes: [:], tags: ["loaded"])
   }
   check(reloaded.data == Data("fresh".utf8))
   if case .loaded = reloaded.source {} else { fail("a reload is loaded") }
