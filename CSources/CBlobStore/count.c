@@ -107,6 +107,8 @@ bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
       if (bcsi_limits_get(store, reader->txn, &limits) == 0)
         bcsi_disk(store, limits.minimum_free, &out->disk_free, &out->disk_reserve);
     }
+    uint64_t allocated = allocated_at(store->root_fd, "index/data.mdb"), live = bcsi_index_live(store, reader->txn);
+    out->index_spare = allocated > live ? allocated - live : 0;
     bcsi_reader_leave(reader);
   }
   out->index_allocated = allocated_at(store->root_fd, "index/data.mdb") + allocated_at(store->root_fd, "index/lock.mdb");

@@ -474,7 +474,8 @@ typedef struct bcs_counters {
   uint64_t evictions;        /* all processes, since the slot table was made */
   int64_t eviction_age_ms;   /* moving average: since their last read */
   uint64_t index_allocated;  /* data.mdb by blocks */
-  uint64_t index_free;       /* of it, free pages that are reused first */
+  uint64_t index_free;       /* free pages, which are reused first, holes among them */
+  uint64_t index_spare;      /* of the blocks, what no page in use has */
   uint64_t staging_allocated, quarantine_allocated, slots_allocated;
   uint64_t hits, misses;     /* this process, the memory tier's hits included */
   uint64_t memory_hits;      /* of them, those of the memory tier */

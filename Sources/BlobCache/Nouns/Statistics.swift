@@ -66,7 +66,10 @@ extension BlobCache {
     package var statistics = Statistics()
     package var expired = 0
     package var indexAllocatedBytes = 0
+    /// Free pages, those that are holes in the file included.
     package var indexFreeBytes = 0
+    /// Of what the file has allocated, what no page in use takes.
+    package var indexSpareBytes = 0
     package var stagingAllocatedBytes = 0
     package var quarantineAllocatedBytes = 0
     package var slotsAllocatedBytes = 0
