@@ -515,6 +515,7 @@ static int apply_clear(bcsi_batch *b, bcs_write *write) {
 
 int bcsi_apply(bcsi_batch *b, bcs_write *write) {
   write->touched = write->freed = false;
+  write->limit_age_ms = b->limits.age_ms;
   memset(&write->error, 0, sizeof write->error);
   switch (write->kind) {
     case BCSI_PUT_INLINE: case BCSI_PUT_STAGED: case BCSI_PUT_SHARED: return apply_put(b, write);

@@ -325,6 +325,7 @@ struct bcs_write {
   uint32_t slot;
   uint64_t old_generation, new_generation;
   int64_t access_ms;
+  int64_t limit_age_ms;
   uint32_t hits;
   uint64_t line_before[8];  /* the line as it was, for a commit that fails */
 };
