@@ -231,7 +231,7 @@ struct FlightWork: Sendable {
 
     let start = store.clock.reading
     store.flights.countLoad()
-    let body = StagedBody(store: store, fallsBackToMemory: true)
+    let body = StagedBody(store: store, for: key, fallsBackToMemory: true)
     do {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
       let outcome = try await inTime(ticket, since: start) { try await loader(&load) }
@@ -365,6 +365,7 @@ struct FlightWork: Sendable {
       return previous.from(.loadedNotStored(error))
     }
     // Removed while the loader asked: the loader says that the bytes are right, and they are held.
+    try await body.expect(previous.count)
     try await body.write(Contents(blob: previous))
     try await body.finish()
     return try await commit(

@@ -15,7 +15,7 @@ extension BlobCache {
 
     /// Entries that are pinned.
     public var pinnedEntries = 0
-    /// What they take of the limit, in bytes.
+    /// What they take of the limit, in bytes; a blob file that several of them share counts once.
     public var pinnedBytes = 0
     /// Bytes that count towards the limit: blob files, index pages in use, staging, quarantine, as far as
     /// was told at the last commit.
