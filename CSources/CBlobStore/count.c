@@ -25,6 +25,8 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   out->pinned_entries = totals.pinned_entries;
   out->pinned_bytes = totals.pinned_bytes;
   out->used_bytes = bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated;
+  out->staging_allocated = bcsi_slots_staging(store);
+  out->quarantine_allocated = totals.quarantine_allocated;
   out->evictions = bcsi_slots_evictions(store);
   out->eviction_age_ms = (int64_t)bcsi_eviction_age_ms(store);
   bcsi_memory_count(store, out);
