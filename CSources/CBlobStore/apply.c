@@ -59,25 +59,6 @@ static int tag_rows(bcsi_batch *b, const uint8_t *tags, size_t count, const uint
   return bcsi_tags_note(b->store, b->txn, tags, count, key_hash, add);
 }
 
-/* What an entry takes of the limit by itself: what pins are measured by. */
-uint64_t bcsi_entry_bytes(const bcs_record *record) {
-  enum { BLOCK = 4096 };
-  uint64_t body = record->is_file ? (record->size + BLOCK - 1) / BLOCK * BLOCK : record->size;
-  return body + BCSI_RECORD_HEAD + record->key_count + record->attributes_count + record->tags_count;
-}
-
-static void count_pin(bcsi_batch *b, const bcs_record *record, bool add) {
-  uint64_t bytes = bcsi_entry_bytes(record);
-  if (!record->pinned) return;
-  if (add) {
-    b->totals.pinned_entries++;
-    b->totals.pinned_bytes += bytes;
-  } else {
-    b->totals.pinned_entries -= b->totals.pinned_entries > 0;
-    b->totals.pinned_bytes -= bytes < b->totals.pinned_bytes ? bytes : b->totals.pinned_bytes;
-  }
-}
-
 /* One use less of a blob file; the last one sends it to the trash. */
 static int drop_use(bcsi_batch *b, const uint8_t *digest) {
   bcsi_blob_row row;
@@ -98,11 +79,10 @@ static int drop_use(bcsi_batch *b, const uint8_t *digest) {
 
 /* What an entry holds besides its row and its line. */
 static int drop_content(bcsi_batch *b, const bcsi_record *old) {
-  count_pin(b, &old->view, false);
-  if (old->view.tags_count > 0) {
-    int rc = tag_rows(b, old->view.tags, old->view.tags_count, old->view.key_hash, false);
-    if (rc != 0) return rc;
-  }
+  int rc = 0;
+  if (old->view.tags_count > 0) rc = tag_rows(b, old->view.tags, old->view.tags_count, old->view.key_hash, false);
+  if (rc == 0) rc = bcsi_pin_count(b, &old->view, false);
+  if (rc != 0) return rc;
   if (old->view.is_file) return drop_use(b, old->view.digest);
   b->totals.inline_bytes -= old->view.size < b->totals.inline_bytes ? old->view.size : b->totals.inline_bytes;
   return 0;
@@ -196,7 +176,7 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
     if (status != BCS_OK) return status == BCS_MISS || status == BCS_DAMAGED ? BCS_NEED_BODY : status;
   }
   if (!known) {
-    row->uses = 0;
+    row->uses = row->pins = 0;
     row->size = size;
     row->allocated = (uint64_t)st.st_blocks * 512;
     b->totals.blob_files++;
@@ -229,18 +209,6 @@ static int replace(bcsi_batch *b, const bcs_write *write, const bcsi_record *old
   return rc;
 }
 
-/* What is larger than the limit, or than what pins leave of it, would only push everything else out and go itself. */
-static bcs_status check_limit(bcsi_batch *b, const bcs_record *record, bool is_new, uint64_t unpinned) {
-  if (is_new && b->limits.entries > 0 && b->totals.pinned_entries >= b->limits.entries)
-    return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
-  if (b->limits.bytes == 0) return BCS_OK;
-  uint64_t bytes = bcsi_entry_bytes(record), limit = bcsi_limit_room(b->limits.bytes);
-  if (bytes > limit) return bcsi_fail(BCS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
-  if (bytes + b->totals.pinned_bytes > limit + unpinned)
-    return bcsi_fail(BCS_PINS_TOO_LARGE, 0, "store", b->store->info.path, NULL);
-  return BCS_OK;
-}
-
 static int apply_put(bcsi_batch *b, bcs_write *write) {
   bcs_store *store = b->store;
   bcsi_record old, made;
@@ -254,7 +222,7 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   /* A record that cannot be read is damage: it is replaced like none. Its line is lost until the table is rebuilt. */
   bool replaces = is_there && decode_row(write->key_hash, &value, &old);
   if (is_there && !replaces) b->strays = true;
-  bcs_status fits = check_limit(b, &made.view, !replaces, replaces && old.view.pinned ? bcsi_entry_bytes(&old.view) : 0);
+  bcs_status fits = bcsi_put_fits(b, replaces ? &old.view : NULL, &made.view);
   if (fits != BCS_OK) return fail_write(write, fits);
   uint32_t line = replaces ? old.view.slot : 0;
   bool fresh = !replaces || !bcsi_slots_has(store, line), reused = false;
@@ -286,8 +254,8 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   if (rc == 0 && !same_digest) rc = digest_row(b, made.view.digest, write->key_hash, true);
   if (rc == 0 && made.view.tags_count > 0)
     rc = tag_rows(b, made.view.tags, made.view.tags_count, write->key_hash, true);
+  if (rc == 0) rc = bcsi_pin_count(b, &made.view, true);
   if (rc != 0) return rc;
-  count_pin(b, &made.view, true);
   if (!is_there) b->totals.entries++;
   if (!made.view.is_file) b->totals.inline_bytes += made.view.size;
   write->access_ms = made.view.written_ms;
@@ -386,15 +354,6 @@ static int apply_heal(bcsi_batch *b, bcs_write *write) {
   return apply_remove(b, write);
 }
 
-/* Whether the limits leave room for others beside what is pinned: an eighth of the bytes, also for pages that pinned
- * records do not fill, and one entry. What gets smaller always fits. */
-static bool pins_fit(const bcsi_batch *b, const bcs_record *old, const bcs_record *made) {
-  uint64_t before = old->pinned ? bcsi_entry_bytes(old) : 0, after = bcsi_entry_bytes(made);
-  if (b->limits.entries > 0 && !old->pinned && b->totals.pinned_entries + 1 >= b->limits.entries) return false;
-  if (b->limits.bytes == 0 || after <= before) return true;
-  return b->totals.pinned_bytes - before + after <= bcsi_limit_room(b->limits.bytes) / 8 * 7;
-}
-
 static int apply_renew(bcsi_batch *b, bcs_write *write) {
   bcsi_record old, wish;
   bool found;
@@ -433,9 +392,10 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
     head.pinned = write->pin;
   }
   head.key_count = old.view.key_count;
-  if (head.pinned && !pins_fit(b, &old.view, &head)) {
+  bcs_status fits = bcsi_pin_fits(b, &old.view, &head);
+  if (fits != BCS_OK) {
     free(made);
-    return fail_write(write, bcsi_fail(BCS_PINS_TOO_LARGE, 0, "pin", b->store->info.path, NULL));
+    return fail_write(write, fits);
   }
   bcsi_record_encode_head(made, &head);
   uint8_t *at = made + BCSI_RECORD_HEAD;
@@ -465,9 +425,8 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
     rc = tag_rows(b, old.view.tags, old.view.tags_count, write->key_hash, false);
     if (rc == 0) rc = tag_rows(b, made + count - body_count - tags_count, tags_count, write->key_hash, true);
   }
-  count_pin(b, &old.view, false);
-  head.key_count = old.view.key_count;
-  count_pin(b, &head, true);
+  if (rc == 0) rc = bcsi_pin_count(b, &old.view, false);
+  if (rc == 0) rc = bcsi_pin_count(b, &head, true);
   free(write->record);
   write->record = made;
   write->record_count = count;
@@ -517,6 +476,7 @@ static int apply_clear(bcsi_batch *b, bcs_write *write) {
 
 int bcsi_apply(bcsi_batch *b, bcs_write *write) {
   write->touched = write->freed = false;
+  write->limit_age_ms = b->limits.age_ms;
   memset(&write->error, 0, sizeof write->error);
   switch (write->kind) {
     case BCSI_PUT_INLINE: case BCSI_PUT_STAGED: case BCSI_PUT_SHARED: return apply_put(b, write);

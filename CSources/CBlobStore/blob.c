@@ -195,6 +195,7 @@ int bcsi_blob_row_put(bcs_store *store, MDB_txn *txn, const uint8_t digest[BCS_D
   bcsi_blob_row copy;
   memset(&copy, 0, sizeof copy); /* padding reaches the disk */
   copy.uses = row->uses;
+  copy.pins = row->pins;
   copy.size = row->size;
   copy.allocated = row->allocated;
   MDB_val key = {BCS_DIGEST_SIZE, (void *)(uintptr_t)digest}, value = {sizeof copy, &copy};

@@ -84,6 +84,7 @@ static int check_entries(walk *w) {
     if (record.view.pinned) {
       w->counted.pinned_entries++;
       w->counted.pinned_bytes += bcsi_entry_bytes(&record.view);
+      if (record.view.is_file) w->counted.pinned_bytes -= bcsi_file_bytes(record.view.size); /* once: with its row */
     }
     if (record.view.slot >= w->counted.slots_used) w->counted.slots_used = (uint64_t)record.view.slot + 1;
     uint8_t link[BCSI_LINK_SIZE];
@@ -182,30 +183,33 @@ static size_t first_recent(walk *w, const uint8_t *digest) {
   return low;
 }
 
-static bool uses_file(walk *w, const uint8_t *key_hash, const uint8_t *digest) {
+static void count_use(walk *w, const uint8_t *key_hash, const uint8_t *digest, bcsi_blob_row *counted) {
   MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)key_hash}, row;
   bcsi_record record;
-  return mdb_get(w->txn, w->store->index.entries, &key, &row) == 0 &&
-         bcsi_record_decode(row.mv_data, row.mv_size, &record) && record.view.is_file &&
-         memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) == 0;
+  if (mdb_get(w->txn, w->store->index.entries, &key, &row) != 0 ||
+      !bcsi_record_decode(row.mv_data, row.mv_size, &record) || !record.view.is_file ||
+      memcmp(record.view.digest, digest, BCS_DIGEST_SIZE) != 0)
+    return;
+  counted->uses++;
+  counted->pins += record.view.pinned;
 }
 
-static int count_uses(walk *w, const uint8_t *digest, uint32_t *uses) {
+static int count_uses(walk *w, const uint8_t *digest, bcsi_blob_row *counted) {
   MDB_cursor *cursor;
   const uint8_t *key_hash;
-  *uses = 0;
+  counted->uses = counted->pins = 0;
   int rc = mdb_cursor_open(w->txn, w->store->index.digests, &cursor);
   if (rc != 0) return rc;
   for (rc = bcsi_link_find(cursor, digest, bcsi_first_hash, &key_hash); rc == 0;
        rc = bcsi_link_next(cursor, digest, &key_hash))
-    if (uses_file(w, key_hash, digest)) ++*uses;
+    count_use(w, key_hash, digest, counted);
   mdb_cursor_close(cursor);
   if (rc == MDB_NOTFOUND) rc = 0;
   for (size_t i = first_recent(w, digest); rc == 0 && i < w->recent_count; i++) {
     const bcsi_pair *pair = &w->recent[i];
     if (memcmp(pair->link, digest, BCS_HASH_SIZE) != 0) break;
-    bool counted = bcsi_link_exists(w->txn, w->store->index.digests, pair->link, &rc);
-    if (pair->add && !counted && uses_file(w, pair->link + BCS_HASH_SIZE, digest)) ++*uses;
+    bool known = bcsi_link_exists(w->txn, w->store->index.digests, pair->link, &rc);
+    if (pair->add && !known) count_use(w, pair->link + BCS_HASH_SIZE, digest, counted);
   }
   return rc;
 }
@@ -224,8 +228,8 @@ static int check_blob_rows(walk *w) {
     if (key.mv_size != sizeof digest || value.mv_size != sizeof row) continue;
     memcpy(digest, key.mv_data, sizeof digest);
     memcpy(&row, value.mv_data, sizeof row);
-    uint32_t uses;
-    if ((rc = count_uses(w, digest, &uses)) != 0) break;
+    bcsi_blob_row counted;
+    if ((rc = count_uses(w, digest, &counted)) != 0) break;
     struct stat st;
     bcs_status status = bcsi_blob_stat(store, digest, &st);
     if (status != BCS_OK || (uint64_t)st.st_size != row.size) {
@@ -239,22 +243,24 @@ static int check_blob_rows(walk *w) {
       }
       if (known) w->report->missing_files++;
     }
-    if (uses != row.uses) {
+    if (counted.uses != row.uses || counted.pins != row.pins) {
       w->report->wrong_uses++;
-      if (w->repair && uses == 0) {
+      if (w->repair && counted.uses == 0) {
         if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
         MDB_val d = {sizeof digest, digest}, allocated = {sizeof row.allocated, &row.allocated};
         if ((rc = mdb_put(w->txn, store->index.trash, &d, &allocated, 0)) != 0) break;
         continue;
       }
       if (w->repair) {
-        row.uses = uses;
+        row.uses = counted.uses;
+        row.pins = counted.pins;
         if ((rc = bcsi_blob_row_put(store, w->txn, digest, &row)) != 0) break;
       }
     }
     w->counted.blob_files++;
     w->counted.blob_bytes += row.size;
     w->counted.blob_allocated += row.allocated;
+    if (counted.pins > 0) w->counted.pinned_bytes += bcsi_file_bytes(row.size);
   }
   mdb_cursor_close(cursor);
   return rc == MDB_NOTFOUND ? 0 : rc;

@@ -25,6 +25,8 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   out->pinned_entries = totals.pinned_entries;
   out->pinned_bytes = totals.pinned_bytes;
   out->used_bytes = bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated;
+  out->staging_allocated = bcsi_slots_staging(store);
+  out->quarantine_allocated = totals.quarantine_allocated;
   out->evictions = bcsi_slots_evictions(store);
   out->eviction_age_ms = (int64_t)bcsi_eviction_age_ms(store);
   bcsi_memory_count(store, out);
@@ -107,6 +109,8 @@ bcs_status bcs_count_all(bcs_store *store, int64_t now_ms, bcs_counters *out) {
       if (bcsi_limits_get(store, reader->txn, &limits) == 0)
         bcsi_disk(store, limits.minimum_free, &out->disk_free, &out->disk_reserve);
     }
+    uint64_t allocated = allocated_at(store->root_fd, "index/data.mdb"), live = bcsi_index_live(store, reader->txn);
+    out->index_spare = allocated > live ? allocated - live : 0;
     bcsi_reader_leave(reader);
   }
   out->index_allocated = allocated_at(store->root_fd, "index/data.mdb") + allocated_at(store->root_fd, "index/lock.mdb");

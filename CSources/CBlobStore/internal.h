@@ -261,7 +261,7 @@ typedef struct bcsi_identity {
   int64_t change_ns;
 } bcsi_identity;
 typedef struct bcsi_blob_row {
-  uint32_t uses;
+  uint32_t uses, pins; /* entries, and pinned ones among them */
   uint64_t size, allocated;
 } bcsi_blob_row;
 void bcsi_blob_name(const uint8_t digest[BCS_DIGEST_SIZE], char *out); /* "ab/abcd…" */
@@ -292,6 +292,10 @@ struct bcs_stage {
   uint8_t digest[BCS_DIGEST_SIZE];
   uint64_t size, hashed;
   uint64_t counted; /* of the size, in the table's head */
+  uint64_t announced; /* how large it may become, whatever that takes; 0: nobody told */
+  uint8_t key_hash[BCS_HASH_SIZE]; /* of the entry that it is to be, where `has_key` */
+  uint64_t own_bytes; /* of that entry, besides the body */
+  bool has_key;
   bool finished, published;
 };
 void bcsi_stage_published(bcs_stage *stage);
@@ -333,6 +337,7 @@ struct bcs_write {
   uint32_t slot;
   uint64_t old_generation, new_generation;
   int64_t access_ms;
+  int64_t limit_age_ms;
   uint32_t hits;
   uint64_t line_before[8];  /* the line as it was, for a commit that fails */
 };
@@ -377,7 +382,14 @@ int bcsi_apply(bcsi_batch *b, bcs_write *write); /* an LMDB code; the write's ow
 int bcsi_give_back_lines(bcsi_batch *b);
 int bcsi_delete_entry(bcsi_batch *b, const uint8_t key_hash[BCS_HASH_SIZE], const bcsi_record *old);
 int bcsi_trash_remove(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const uint8_t *digest);
+
+/* ---- fits.c */
+uint64_t bcsi_file_bytes(uint64_t size);
 uint64_t bcsi_entry_bytes(const bcs_record *record);
+int bcsi_pin_count(bcsi_batch *b, const bcs_record *record, bool add); /* an LMDB code */
+bcs_status bcsi_put_fits(const bcsi_batch *b, const bcs_record *old, const bcs_record *made);
+bcs_status bcsi_pin_fits(const bcsi_batch *b, const bcs_record *old, const bcs_record *made);
+bcs_status bcsi_stage_fits(bcs_stage *stage, uint64_t size);
 
 /* ---- ghosts.c: what is remembered of evicted entries; all under the write lock */
 uint32_t bcsi_ghost_return(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE]); /* hits it comes back with */

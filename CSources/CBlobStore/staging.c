@@ -77,15 +77,22 @@ done:
   return status;
 }
 
-static bcs_status check_size(bcs_stage *stage, uint64_t size) {
-  uint64_t limit = bcsi_limits(stage->store).bytes;
-  if (limit == 0 || size <= bcsi_limit_room(limit)) return BCS_OK;
-  char cause[160];
-  snprintf(cause, sizeof cause, "the body has %" PRIu64 " bytes or more, the limit is %" PRIu64, size, limit);
-  return bcsi_fail(BCS_TOO_LARGE, 0, "stage", stage->store->info.path, cause);
+bcs_status bcs_stage_for(bcs_stage *stage, const void *key, size_t key_count, size_t rest_count) {
+  bcs_status status = bcsi_key_hash(key, key_count, stage->key_hash);
+  if (status != BCS_OK) return status;
+  stage->has_key = true;
+  stage->own_bytes = BCSI_RECORD_HEAD + key_count + rest_count;
+  return BCS_OK;
 }
 
-bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) { return check_size(stage, size); }
+bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) {
+  bcs_status status = bcsi_call_enter(stage->store);
+  if (status != BCS_OK) return status;
+  stage->announced = size;
+  status = bcsi_stage_fits(stage, size);
+  bcsi_call_leave(stage->store);
+  return status;
+}
 
 /* Evicts to the limits and unlinks, in steps that let other writers in between. */
 static bcs_status make_room(bcs_store *store, const bcs_limits *limits, uint64_t *evicted) {
@@ -119,12 +126,12 @@ bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes) {
   return status == BCS_OK && (evicted > 0 || bcsi_disk_free(store) > before);
 }
 
-/* What is staged counts towards the limit as it grows; entries make room for it. */
+/* What is staged counts towards the limit as it grows; entries make room for it, once it is known to fit. */
 static bcs_status count_staged(bcs_stage *stage, size_t count) {
   enum { BLOCK = 4096 };
   bcs_store *store = stage->store;
   uint64_t limit = bcsi_limits(store).bytes, size = (stage->size + count + BLOCK - 1) / BLOCK * BLOCK;
-  bcs_status status = check_size(stage, stage->size + count);
+  bcs_status status = bcsi_stage_fits(stage, stage->size + count);
   if (status != BCS_OK || size <= stage->counted) return status;
   (void)bcsi_slots_staged(store, (int64_t)(size - stage->counted));
   stage->counted = size;
@@ -204,7 +211,7 @@ bcs_status bcs_stage_file(bcs_stage *stage, const char *path) {
   else if (!S_ISREG(st.st_mode))
     status = bcsi_fail(BCS_SOURCE_KIND, 0, "open", path,
                        S_ISDIR(st.st_mode) ? "it is a folder" : "it is a device or a pipe");
-  if (status == BCS_OK) status = check_size(stage, (uint64_t)st.st_size);
+  if (status == BCS_OK) status = bcs_stage_expect(stage, stage->size + (uint64_t)st.st_size);
   if (status != BCS_OK) goto done;
   if (stage->size == 0 && ioctl(stage->fd, FICLONE, fd) == 0) {
     /* Shares the blocks (ioctl_ficlonerange(2)); what is hashed is our copy, which nobody changes any more. It counts as

@@ -234,4 +234,5 @@ void bcs_write_record(const bcs_write *write, bcs_record *out) {
   memcpy(out->key_hash, write->key_hash, BCS_HASH_SIZE);
   out->access_ms = write->access_ms;
   out->hits = write->hits;
+  bcsi_record_limit_age(out, write->limit_age_ms); /* as a lookup tells it */
 }

@@ -69,7 +69,9 @@ extension BlobCache {
   /// its place is pinned, too. It still expires, and counts as used.
   ///
   /// - Throws: ``Error``: ``Error/Code/notCached`` if there is no such entry,
-  ///   ``Error/Code/pinsTooLarge`` if what is pinned would fill the limit in bytes.
+  ///   ``Error/Code/pinsTooLarge`` if what is pinned would take more than seven eighths of
+  ///   the limit in bytes, or all of the limit in entries; a blob file that several pinned entries
+  ///   share counts once.
   public func pin(_ key: Key) async throws(Error) {
     try await setPin(key, true, "pin")
   }

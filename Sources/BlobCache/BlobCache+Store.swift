@@ -99,9 +99,12 @@ extension BlobCache {
   ///   - attributes: kept with the entry, 64 KiB at most.
   ///   - tags: names by which it can be removed together with others; 64 KiB at most.
   ///   - digest: if given, bytes with another SHA-256 are not stored.
-  ///   - size: if given, another number of bytes is not stored.
+  ///   - size: if given, another number of bytes is not stored. A body whose size is known neither from
+  ///     here nor from ``Body/expect(size:)`` may take half of the directory's limit in bytes, one
+  ///     that is announced all of it.
   ///   - write: writes the bytes; runs where the caller runs.
-  /// - Throws: what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes, also when the
+  /// - Throws: ``Error/Code/tooLarge`` before anything makes room for a body that is announced and does
+  ///   not fit, or for more of one that is not announced than half of the limit; what `write` throws, unchanged; `CancellationError`; ``Error`` as for bytes, also when the
   ///   lifetime ends while they are written.
   @discardableResult
   public func store(
@@ -120,8 +123,11 @@ extension BlobCache {
     try key.checkLength("store")
 
     var body = Body(
-      staged: StagedBody(store: store, fallsBackToMemory: false, expectedSize: size))
+      staged: StagedBody(
+        store: store, for: key, besides: spec.attributes.count + spec.tags.count,
+        fallsBackToMemory: false))
     do {
+      if let size { try await body.expect(size: size) }
       try await write(&body)
       let staged = body.staged
       return try await operation("store") { () async throws(Error) -> Entry in

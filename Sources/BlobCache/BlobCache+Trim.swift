@@ -16,7 +16,8 @@ extension BlobCache {
   /// - Parameters:
   ///   - limits: how far. Limits that the directory has beside these hold as always.
   ///   - recording: whether these become the directory's limits. Default: no.
-  /// - Returns: how many entries were evicted.
+  /// - Returns: how many entries were evicted. Where what is pinned keeps the directory above the limits,
+  ///   the event ``Event/Kind/limitsNotMet`` says so, and by how much.
   /// - Throws: ``Error``: ``Error/Code/invalidArgument`` for limits that make no sense,
   ///   ``Error/Code/cancelled`` between two steps, or what kept it from going on.
   @discardableResult
@@ -47,6 +48,11 @@ extension BlobCache {
       try await BlockingPool.shared.attempt { () throws(Error) -> Void in
         while try store.queue.sweepOnce() {}
       }
+      let recorded = try store.limits()
+      var both = limits
+      both.bytes = [limits.bytes, recorded.bytes].compactMap(\.self).min()
+      both.entries = [limits.entries, recorded.entries].compactMap(\.self).min()
+      store.reportExcess(over: both)
       return evicted
     }
   }

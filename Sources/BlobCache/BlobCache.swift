@@ -53,6 +53,7 @@ public final class BlobCache: Sendable {
     self.configuration = configuration
     listener = store.addListener(configuration.onEvent)
     owner = FlightOwner(number: Self.lastOwner.add(1, ordering: .relaxed).newValue)
+    store.meetLimitsSoon()
   }
 
   deinit {

@@ -87,6 +87,9 @@ func writeAll(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32) throws {
 
 /// A file or standard input, read in pieces.
 struct InputFile: ~Copyable {
+  /// The most bytes that `read` gives.
+  static let pieceSize = 1 << 18
+
   private let descriptor: Int32
   private let name: String
 
@@ -107,10 +110,22 @@ struct InputFile: ~Copyable {
     if descriptor > 0 { close(descriptor) }
   }
 
+  /// How many bytes there are from here on, of a regular file that tells; nil of a pipe, a terminal, and what
+  /// the kernel makes up as it is read.
+  func restOfFile() -> Int? {
+    var facts = stat()
+    guard unsafe fstat(descriptor, &facts) == 0, facts.st_mode & S_IFMT == S_IFREG else {
+      return nil
+    }
+    let position = lseek(descriptor, 0, SEEK_CUR)
+    let rest = Int(facts.st_size) - Int(position)
+    return position >= 0 && rest > 0 ? rest : nil
+  }
+
   /// The next bytes; none at the end.
   func read() throws(Failure) -> [UInt8] {
     var code: Int32 = 0
-    let bytes = unsafe [UInt8](unsafeUninitializedCapacity: 1 << 18) { buffer, count in
+    let bytes = unsafe [UInt8](unsafeUninitializedCapacity: Self.pieceSize) { buffer, count in
       var got: Int
       repeat {
         #if canImport(Glibc)

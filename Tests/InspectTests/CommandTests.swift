@@ -437,7 +437,61 @@ private let hello = Array("hello\n".utf8)
     #expect(run.text.hasPrefix("evicted 1 entry; 3 entries and "))
     #expect(
       run.complaint
-        == complaint("still above the limits: what is left is pinned, or not the entries'"))
+        == complaint("still 1 entry above the limits: 3 entries of 354 B are pinned"))
+    let fields = try object(self.run("trim", "--entries=2", "--json"))
+    #expect(fields["withinLimits"] as? Bool == false)
+    #expect(fields["excessEntries"] as? Int == 1)
+    #expect(fields["pinnedEntries"] as? Int == 3)
+  }
+
+  @Test func aTrimBesideAServiceThatStoresEndsWell() async throws {
+    let cache = try BlobCache(directory: playground.cache)
+    let service = Task {
+      var number = 0
+      while !Task.isCancelled {
+        number += 1
+        try await cache.store(hello, for: .init("key-\(number)"))
+      }
+    }
+    for _ in 0..<5 {
+      let run = try run("trim", "--entries=1")
+      #expect(run.status == 0)
+      #expect(run.complaint == "")
+    }
+    service.cancel()
+    _ = await service.result
+    try await cache.close()
+  }
+
+  @Test func standardInputThatIsAFileIsKnownToBeTooLargeBeforehand() throws {
+    #expect(try run("put", "k", input: hello).status == 0)
+    #expect(try run("trim", "--bytes=2MiB", "--record").status == 0)
+    for key in 0..<12 {
+      let bytes = [UInt8](repeating: UInt8(key), count: 100_000)
+      #expect(try run("put", "key-\(key)", input: bytes).status == 0)
+    }
+    let refused = try run("put", "large", "-", input: [UInt8](repeating: 1, count: 3_000_000))
+    #expect(refused.status == 2)
+    #expect(refused.complaint.contains("room for 1966080"))
+    #expect(try object(run("stats", "--json"))["entries"] as? Int == 13)
+    let most = [UInt8](repeating: 2, count: 1_900_000)
+    #expect(try run("put", "large", "-", input: most).status == 0)
+    #expect(try run("cat", "large").output == most)
+  }
+
+  @Test func whatIsFreeOfTheIndexIsPartOfIt() async throws {
+    var configuration = BlobCache.Configuration()
+    configuration.limits = .bytes(64 << 20)
+    let cache = try BlobCache(directory: playground.cache, configuration: configuration)
+    let body = [UInt8](repeating: 1, count: 1_000)
+    try await cache.storeAll((0..<12_000).map { .init(key: .init("\($0)"), bytes: body) })
+    try await cache.removeAll()
+    try await cache.store(body, for: "k")
+    try await cache.sweep()
+    let fields = try object(run("stats", "--json"))
+    let free = try #require(fields["indexFreeBytes"] as? Int)
+    #expect(try #require(fields["indexAllocatedBytes"] as? Int) >= free)
+    try await cache.close()
   }
 
   @Test func trimByAge() async throws {

@@ -34,6 +34,7 @@
   X(BCS_ATTRIBUTES_TOO_LARGE, "attributes are larger than 65,536 bytes")                                         \
   X(BCS_TAGS_TOO_LARGE, "tags are larger than 65,536 bytes")                                                     \
   X(BCS_TOO_LARGE, "it does not fit into the limit")                                                             \
+  X(BCS_UNANNOUNCED, "it grew beyond half of the limit, and its size was not announced")                         \
   X(BCS_PINS_TOO_LARGE, "what is pinned leaves no room for it below the limit")                                  \
   X(BCS_NOT_A_CACHE, "the directory is no cache")                                                                \
   X(BCS_VERSION, "the directory has another format version")                                                     \
@@ -83,7 +84,7 @@ typedef struct bcs_error {
   int code;
   char operation[32]; /* "open", "rename", "commit" … */
   char path[512];     /* absolute where known; cut at the front when longer */
-  char cause[160];    /* strerror or the index's own text */
+  char cause[240];    /* strerror or the index's own text */
 } bcs_error;
 
 void bcs_last_error(bcs_error *out);
@@ -312,7 +313,11 @@ typedef struct bcs_stage bcs_stage;
 /* An O_EXCL file in staging/, hashed as it is written. Finish gives digest and size and (durable) fsyncs. Released by
  * bcs_stage_free, which unlinks what was not published. */
 bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out);
-/* How large the body will be, where that is known: BCS_TOO_LARGE now, and not when entries have made room for half. */
+/* Which entry it is to be: the body may take the room of the pinned one that it replaces. `rest_count`: of its attributes
+ * and tags. */
+bcs_status bcs_stage_for(bcs_stage *stage, const void *key, size_t key_count, size_t rest_count);
+/* How large the body will be, where that is known. BCS_TOO_LARGE and BCS_PINS_TOO_LARGE come now, before entries make room
+ * for any of it. A body that was not announced gets BCS_UNANNOUNCED beyond half of the room. */
 bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size);
 bcs_status bcs_stage_write(bcs_stage *stage, const void *bytes, size_t count);
 /* The two halves of it, which two threads may do at one time, each in the order of the bytes: hashing takes three times
@@ -493,7 +498,8 @@ typedef struct bcs_counters {
   uint64_t evictions;        /* all processes, since the slot table was made */
   int64_t eviction_age_ms;   /* moving average: since their last read */
   uint64_t index_allocated;  /* data.mdb by blocks */
-  uint64_t index_free;       /* of it, free pages that are reused first */
+  uint64_t index_free;       /* free pages, which are reused first, holes among them */
+  uint64_t index_spare;      /* of the blocks, what no page in use has */
   uint64_t staging_allocated, quarantine_allocated, slots_allocated;
   uint64_t hits, misses;     /* this process, the memory tier's hits included */
   uint64_t memory_hits;      /* of them, those of the memory tier */

@@ -43,10 +43,20 @@ final class Stage: Sendable {
     try unsafe slot.use(operation, body)
   }
 
-  /// Refuses a body that will be larger than the directory's limit.
+  /// Which entry it is to be, and what its attributes and tags take: what fits depends on both.
+  func belongs(to key: BlobCache.Key, besides count: Int) throws(BlobCache.Error) {
+    try unsafe use("stage") { stage throws(BlobCache.Error) in
+      let status = unsafe key.withUnsafeBytes { key in
+        unsafe bcs_stage_for(stage, key.baseAddress, key.count, count)
+      }
+      guard status == BCS_OK else { throw status.lastError("store") }
+    }
+  }
+
+  /// Announces how large the body will be, and refuses what does not fit.
   func expect(_ size: Int) throws(BlobCache.Error) {
     try unsafe use("stage") { stage throws(BlobCache.Error) in
-      let status = unsafe bcs_stage_expect(stage, UInt64(size))
+      let status = unsafe bcs_stage_expect(stage, UInt64(clamping: size))
       guard status == BCS_OK else { throw status.lastError("store") }
     }
   }

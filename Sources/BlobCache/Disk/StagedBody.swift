@@ -20,8 +20,11 @@ final class StagedBody: @unchecked Sendable {
 
   private let store: Store
   private let fallsBackToMemory: Bool
+  /// The entry that it is to be, and what its attributes and tags take, as far as that is known.
+  private let key: BlobCache.Key?
+  private let besides: Int
   /// How many bytes it will have, where that is known.
-  private let expectedSize: Int?
+  private var expectedSize: Int?
   /// The instance whose loader writes it.
   private let owner: FlightOwner?
   private var buffer: [UInt8] = []
@@ -39,12 +42,36 @@ final class StagedBody: @unchecked Sendable {
   private let abandonment = Mutex(Abandonment())
 
   init(
-    store: Store, fallsBackToMemory: Bool, expectedSize: Int? = nil, owner: FlightOwner? = nil
+    store: Store, for key: BlobCache.Key? = nil, besides: Int = 0, fallsBackToMemory: Bool,
+    owner: FlightOwner? = nil
   ) {
     self.store = store
+    self.key = key
+    self.besides = besides
     self.owner = owner
-    self.expectedSize = expectedSize
     self.fallsBackToMemory = fallsBackToMemory
+  }
+
+  /// Announces how many bytes it will have in all; with another number it is not stored.
+  ///
+  /// - Throws: what keeps so many from being stored, before anything makes room for them; with
+  ///   `fallsBackToMemory`, only if they cannot be kept in memory either.
+  func expect(_ size: Int) async throws(BlobCache.Error) {
+    guard size >= 0 else {
+      throw BlobCache.Error(
+        .invalidArgument, operation: "store", path: store.handle.info.path,
+        message: "A size is not negative; leave it out where it is not known.",
+        cause: "\(size) was given")
+    }
+    expectedSize = size
+    guard stagingFailure == nil, size > store.inlineThreshold else { return }
+    if let stage = writer?.stage {
+      return try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Void in
+        try stage.expect(size)
+      }
+    }
+    try await beginStage(announcing: size)
+    if size > Self.memoryLimit, let stagingFailure { throw stagingFailure }
   }
 
   /// Bytes written so far.
@@ -92,7 +119,7 @@ final class StagedBody: @unchecked Sendable {
       buffer.count > Self.bufferSize / 4
     {
       // Begun early enough that the last buffer is not the only one hashed while nobody writes.
-      try await beginStage()
+      try await beginStage(announcing: nil)
     }
   }
 
@@ -100,14 +127,16 @@ final class StagedBody: @unchecked Sendable {
     if buffer.count > Self.memoryLimit, let stagingFailure { throw stagingFailure }
   }
 
-  private func beginStage() async throws(BlobCache.Error) {
+  private func beginStage(announcing size: Int?) async throws(BlobCache.Error) {
     guard writer == nil else { return }
     let handle = store.handle
+    let key = key
+    let besides = besides
     do throws(BlobCache.Error) {
-      let expectedSize = expectedSize
       let stage = try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Stage in
         let stage = try Stage.begin(handle)
-        if let expectedSize { try stage.expect(expectedSize) }
+        if let key { try stage.belongs(to: key, besides: besides) }
+        if let size { try stage.expect(size) }
         return stage
       }
       let isAbandoned = abandonment.withLock { state in
@@ -123,7 +152,7 @@ final class StagedBody: @unchecked Sendable {
 
   /// Hands the full buffer to the pool.
   private func spill() async throws(BlobCache.Error) {
-    try await beginStage()
+    try await beginStage(announcing: nil)
     guard let writer else { return }
     let full = buffer
     buffer = writer.takeSpare() ?? []
@@ -164,7 +193,7 @@ final class StagedBody: @unchecked Sendable {
     expecting digest: BlobCache.Digest? = nil, size: Int? = nil
   ) async throws(BlobCache.Error) {
     if writer == nil, stagingFailure == nil, buffer.count > store.inlineThreshold {
-      try await beginStage()
+      try await beginStage(announcing: buffer.count)
     }
     if let writer {
       do throws(BlobCache.Error) {
@@ -193,7 +222,7 @@ final class StagedBody: @unchecked Sendable {
       result = await BlockingPool.shared.run { (BlobCache.Digest(hashing: bytes), bytes.count) }
     }
     finished = result
-    if let size, result.size != size {
+    if let size = size ?? expectedSize, result.size != size {
       throw BlobCache.Error(
         .sizeMismatch, operation: "store", path: store.handle.info.path,
         message: "The body does not have the size that was expected; nothing was stored."

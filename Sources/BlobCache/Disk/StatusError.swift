@@ -54,12 +54,21 @@ extension BlobCache.Error {
     case BCS_TOO_LARGE:
       (
         .tooLarge,
-        "The blob is larger than the directory's limit; nothing was stored. Raise the limit."
+        "The blob is larger than the room in the directory's limit in bytes, which is the limit less"
+          + " 128 KiB for the index; nothing was stored. Raise the limit."
+      )
+    case BCS_UNANNOUNCED:
+      (
+        .tooLarge,
+        "The blob takes more than half of the directory's limit in bytes, and its size was not known;"
+          + " nothing was stored. Announce its size beforehand (expectingSize:, expect(size:)), or"
+          + " raise the limit."
       )
     case BCS_PINS_TOO_LARGE:
       (
         .pinsTooLarge,
-        "What is pinned leaves no room for it below the directory's limit; unpin some, or raise it."
+        "What is pinned leaves no room for it below the directory's limit in bytes or in entries; unpin"
+          + " some, or raise that limit."
       )
     case BCS_NOT_A_CACHE:
       (

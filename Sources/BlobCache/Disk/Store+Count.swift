@@ -58,6 +58,7 @@ extension Store {
     out.expired = Int(clamping: counted.entries_expired)
     out.indexAllocatedBytes = Int(clamping: counted.index_allocated)
     out.indexFreeBytes = Int(clamping: counted.index_free)
+    out.indexSpareBytes = Int(clamping: counted.index_spare)
     out.stagingAllocatedBytes = Int(clamping: counted.staging_allocated)
     out.quarantineAllocatedBytes = Int(clamping: counted.quarantine_allocated)
     out.slotsAllocatedBytes = Int(clamping: counted.slots_allocated)

@@ -1,5 +1,6 @@
 internal import CBlobStore
 internal import Dispatch
+internal import Synchronization
 
 extension BlobCache.Limits {
   /// As C keeps them: 0 for none.
@@ -45,6 +46,22 @@ extension BlobCache.Limits {
   }
 }
 
+extension BlobCache {
+  /// How far a directory is above limits.
+  package struct Excess: Sendable {
+    package var entries = 0
+    package var bytes = 0
+    package var pinnedEntries = 0
+    package var pinnedBytes = 0
+    /// In quarantine, or being stored: not evicted either.
+    package var otherBytes = 0
+    /// No eviction gets it below: what may not go takes more than the limits.
+    package var isLasting = false
+  }
+
+  package func excess(over limits: Limits) -> Excess { store.excess(over: limits) }
+}
+
 extension Store {
   /// Those recorded in the directory.
   func limits() throws(BlobCache.Error) -> BlobCache.Limits {
@@ -64,8 +81,17 @@ extension Store {
   /// What an opener asks for; nothing is written where that is recorded already.
   func recordLimits(of configuration: BlobCache.Configuration) throws(BlobCache.Error) {
     guard let wanted = configuration.limits, !configuration.readOnly else { return }
-    if try limits() == wanted { return }
-    try record(wanted, "open")
+    if try limits() != wanted {
+      try record(wanted, "open")
+    } else if !excess(over: wanted).isLasting {
+      return
+    }
+    hasLimitsToMeet.store(true, ordering: .relaxed)
+  }
+
+  /// Once the opener listens, so that it is told.
+  func meetLimitsSoon() {
+    guard hasLimitsToMeet.exchange(false, ordering: .relaxed) else { return }
     thread.async { self.meetLimits() }
   }
 
@@ -73,9 +99,48 @@ extension Store {
   private func meetLimits() {
     do throws(BlobCache.Error) {
       while try trimStep(.unlimited).more {}
+      reportExcess(over: try limits())
     } catch {
       if error.code != .closed { emit(.backgroundError(error)) }
     }
+  }
+
+  /// Where the directory stands above limits, as was told at the last commit.
+  func excess(over limits: BlobCache.Limits) -> BlobCache.Excess {
+    var counted = bcs_counters()
+    guard unsafe bcs_count(handle.pointer, &counted) == BCS_OK else { return .init() }
+    var out = BlobCache.Excess()
+    let fixed = 128 << 10  // of the index, whatever is stored
+    let pinned = Int(clamping: counted.pinned_bytes)
+    out.pinnedEntries = Int(clamping: counted.pinned_entries)
+    out.pinnedBytes = pinned
+    out.otherBytes = Int(clamping: counted.staging_allocated + counted.quarantine_allocated)
+    if let most = limits.entries {
+      out.entries = max(0, Int(clamping: counted.entries) - most)
+      out.isLasting = out.pinnedEntries > most
+    }
+    if let most = limits.bytes {
+      out.bytes = max(0, Int(clamping: counted.used_bytes) - most)
+      let stays =
+        pinned + out.otherBytes + fixed > most || counted.pinned_entries == counted.entries
+      if out.bytes > 0 && stays { out.isLasting = true }
+    }
+    return out
+  }
+
+  /// Tells listeners when limits cannot be met.
+  func reportExcess(over limits: BlobCache.Limits) {
+    let excess = excess(over: limits)
+    guard excess.isLasting else { return }
+    emit(
+      .limitsNotMet(
+        BlobCache.Error(
+          .pinsTooLarge, operation: "trim", path: handle.info.path,
+          message:
+            "What is pinned takes more than the limits; unpin or remove some, or raise them.",
+          cause: "\(excess.entries) entries and \(excess.bytes) bytes too many;"
+            + " \(excess.pinnedEntries) entries of \(excess.pinnedBytes) bytes are pinned,"
+            + " \(excess.otherBytes) bytes are in quarantine or being stored")))
   }
 
   /// One step of a trim: some hundreds of entries. Blocks.

@@ -193,7 +193,7 @@ extension Store {
   private func stage(
     _ bytes: some Collection<UInt8>, _ spec: EntrySpec
   ) throws(BlobCache.Error) -> PreparedWrite {
-    let stage = try Stage.begin(handle)
+    let stage = try begin(spec)
     try stage.expect(bytes.count)
     func write(_ buffer: UnsafeBufferPointer<UInt8>) -> Result<Void, BlobCache.Error> {
       Result { () throws(BlobCache.Error) -> Void in
@@ -206,6 +206,12 @@ extension Store {
     try written.get()
     _ = try stage.finish()
     return try prepareStaged(spec, stage)
+  }
+
+  private func begin(_ spec: EntrySpec) throws(BlobCache.Error) -> Stage {
+    let stage = try Stage.begin(handle)
+    try stage.belongs(to: spec.key, besides: spec.attributes.count + spec.tags.count)
+    return stage
   }
 
   /// Stores many: small ones in batches of at most half the queue's bound, large ones on their own.
@@ -267,7 +273,7 @@ extension Store {
   ) async throws(BlobCache.Error) -> BlobCache.Entry {
     let write = try await BlockingPool.shared.attempt {
       [self] () throws(BlobCache.Error) -> PreparedWrite in
-      let stage = try Stage.begin(handle)
+      let stage = try begin(spec)
       try stage.copy(file: path)
       let digest = try stage.finish().digest
       if let expected { try check(digest, expected) }

@@ -31,6 +31,8 @@ final class Store: Sendable {
   let leases: Leases
   /// Left when everything is released.
   let ended = DispatchGroup()
+  /// Limits were given, or are exceeded, and nobody has seen to it yet.
+  let hasLimitsToMeet = Atomic(false)
 
   let isTemporary: Bool
   private let process = currentProcess()

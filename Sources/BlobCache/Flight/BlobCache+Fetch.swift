@@ -237,7 +237,7 @@ struct FlightWork: Sendable {
 
     let start = store.clock.reading
     store.flights.countLoad()
-    let body = StagedBody(store: store, fallsBackToMemory: true, owner: owner)
+    let body = StagedBody(store: store, for: key, fallsBackToMemory: true, owner: owner)
     do {
       var load = BlobCache.Load(key: key, previous: previous, body: body)
       // A flight that must end gives up what it has on the disk, whether its loader heeds that or not.
@@ -376,6 +376,7 @@ struct FlightWork: Sendable {
       return previous.from(.loadedNotStored(error))
     }
     // Removed while the loader asked: the loader says that the bytes are right, and they are held.
+    try await body.expect(previous.count)
     try await body.write(Contents(blob: previous))
     try await body.finish()
     return try await commit(

@@ -68,9 +68,13 @@ extension BlobCache.Error {
     /// The tags of an entry take more than 65,536 bytes, each with two for its length; or a tag to look for
     /// is so long that no entry can have it.
     public static let tagsTooLarge = Code(rawValue: "tagsTooLarge")
-    /// The blob is larger than the directory's limit in bytes. Nothing else made room for it.
+    /// The blob is larger than the directory's limit in bytes has room for, which is the limit less 128 KiB
+    /// for the index; or larger than half of that (of what pins leave of it) without its size having
+    /// been announced. What had made room for it by then is gone: at most about half of what was
+    /// there, and nothing where the size was known.
     public static let tooLarge = Code(rawValue: "tooLarge")
-    /// What is pinned leaves no room for it below the directory's limit in bytes.
+    /// What is pinned leaves no room for it below the directory's limit in bytes or in entries. Pins may take
+    /// seven eighths of the one, and all but one of the other. Nothing made room for it.
     public static let pinsTooLarge = Code(rawValue: "pinsTooLarge")
     /// `.cacheOnly`, and the key is not in the cache.
     public static let notCached = Code(rawValue: "notCached")

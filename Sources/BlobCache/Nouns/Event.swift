@@ -48,6 +48,10 @@ extension BlobCache {
       public static let lookupFailed = Kind(rawValue: "lookupFailed")
       /// A sweep removed something; `swept` says what.
       public static let swept = Kind(rawValue: "swept")
+      /// Eviction has ended above the limits, since what is pinned (or in quarantine, or being stored) takes
+      /// more: at an opening that gives limits, or in a `trim`. `error` has the code
+      /// ``Error/Code/pinsTooLarge``, and says by how much.
+      public static let limitsNotMet = Kind(rawValue: "limitsNotMet")
       /// Work in the background failed.
       public static let backgroundError = Kind(rawValue: "backgroundError")
     }
@@ -81,6 +85,10 @@ extension BlobCache.Event {
     var event = Self(.swept)
     event.swept = report
     return event
+  }
+
+  static func limitsNotMet(_ error: BlobCache.Error) -> Self {
+    Self(.limitsNotMet, error: error)
   }
 
   static func backgroundError(_ error: any Swift.Error) -> Self {

@@ -42,3 +42,19 @@ extension BlobCache {
     public static func age(_ age: Duration) -> Limits { Limits(age: age) }
   }
 }
+
+extension BlobCache.Limits: CustomStringConvertible {
+  /// The limits in words, such as `Limits(at most 1048576 bytes, 5 % of the disk free, 1 GiB at most)`.
+  public var description: String {
+    var parts: [String] = []
+    if let bytes { parts.append("at most \(bytes) bytes") }
+    if let entries { parts.append("at most \(entries) entries") }
+    if let age { parts.append("no older than \(age)") }
+    switch minimumFreeDisk {
+    case nil: parts.append("5 % of the disk free, 1 GiB at most")
+    case 0?: break
+    case let free?: parts.append("\(free) bytes of the disk free")
+    }
+    return "Limits(\(parts.isEmpty ? "none" : parts.joined(separator: ", ")))"
+  }
+}

@@ -19,7 +19,7 @@ extension BlobCache {
 
     /// Entries that are pinned.
     public var pinnedEntries = 0
-    /// What they take of the limit, in bytes.
+    /// What they take of the limit, in bytes; a blob file that several of them share counts once.
     public var pinnedBytes = 0
     /// Bytes that count towards the limit: blob files, index pages in use, staging, quarantine, as far as
     /// was told at the last commit.
@@ -70,7 +70,10 @@ extension BlobCache {
     package var statistics = Statistics()
     package var expired = 0
     package var indexAllocatedBytes = 0
+    /// Free pages, those that are holes in the file included.
     package var indexFreeBytes = 0
+    /// Of what the file has allocated, what no page in use takes.
+    package var indexSpareBytes = 0
     package var stagingAllocatedBytes = 0
     package var quarantineAllocatedBytes = 0
     package var slotsAllocatedBytes = 0

@@ -110,7 +110,8 @@ extension Verb {
 
       Stores a file, or standard input, under a key. Makes the directory a cache if it is absent
       or empty; one that holds anything and has no FORMAT is refused. Files get the modes that the
-      directory has. Without an option for it, the entry does not expire.
+      directory has. Without an option for it, the entry does not expire. What is larger than the
+      directory's limit is refused, and so is more than half of it from a pipe.
 
         --key BYTES            the key, whatever it begins with
         --key-base64 B         the key as base64
@@ -169,7 +170,8 @@ extension Verb {
 
       Evicts entries until the directory is within limits, those worth least first: expired, seldom
       read, large ones. Pinned ones stay. Without options, to the limits that it has. The exit status
-      is 1 if it is above them afterwards, since what is left is pinned.
+      is 1 if what is pinned, or else not evicted, is above them; it is 0 if services have stored
+      more meanwhile, which they evict themselves.
 
         --bytes SIZE     what it uses on the disk: 500MB, 10GiB, 1.5TiB (kB, MB … are powers of
                          1,000; KiB, MiB … and K, M … of 1,024); at least 1MiB

@@ -37,10 +37,16 @@ extension PutCommand {
     try await cache.store(
       for: key, lifetime: lifetime, attributes: attributes, tags: tags
     ) { body in
-      var piece = first
+      // A file that grows meanwhile is stored as long as it was.
+      let size =
+        first.count < InputFile.pieceSize ? nil : input.restOfFile().map { first.count + $0 }
+      if let size { try await body.expect(size: size) }
+      var piece = first[...]
       while !piece.isEmpty {
         try await body.write(piece)
-        piece = try input.read()
+        if body.count == size { break }
+        piece = try input.read()[...]
+        if let size { piece = piece.dropLast(max(0, body.count + piece.count - size)) }
       }
     }
   }

@@ -68,7 +68,7 @@ private struct StatsReport {
       .init("allocatedBytes", .int(allocated)),
       .init("blobFileAllocatedBytes", .int(counts.blobAllocatedBytes)),
       .init("indexAllocatedBytes", .int(census.indexAllocatedBytes)),
-      .init("indexFreeBytes", .int(census.indexFreeBytes)),
+      .init("indexFreeBytes", .int(census.indexSpareBytes)),
       .init("slotsAllocatedBytes", .int(census.slotsAllocatedBytes)),
       .init("stagingAllocatedBytes", .int(census.stagingAllocatedBytes)),
       .init("quarantineAllocatedBytes", .int(census.quarantineAllocatedBytes)),
@@ -112,7 +112,7 @@ private struct StatsReport {
     facts.add(
       "  index",
       formatted(bytes: census.indexAllocatedBytes)
-        + ", \(formatted(bytes: census.indexFreeBytes)) of it free for reuse")
+        + ", \(formatted(bytes: census.indexSpareBytes)) of it free for reuse")
     facts.add("  slots", formatted(bytes: census.slotsAllocatedBytes))
     facts.add("  staging", formatted(bytes: census.stagingAllocatedBytes))
     facts.add("  quarantine", formatted(bytes: census.quarantineAllocatedBytes))

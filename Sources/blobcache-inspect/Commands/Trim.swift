@@ -14,8 +14,8 @@ extension TrimCommand {
       let limits = limits(over: try cache.limits)
       let evicted = try await cache.trim(to: limits, recording: records)
       let counts = cache.statistics
-      let isWithin =
-        counts.entries <= limits.entries ?? .max && counts.usedBytes <= limits.bytes ?? .max
+      let excess = cache.excess(over: limits)
+      let isWithin = excess.entries == 0 && excess.bytes == 0
       if target.json {
         try output.line(
           .object([
@@ -23,6 +23,10 @@ extension TrimCommand {
             .init("entries", .int(counts.entries)),
             .init("usedBytes", .int(counts.usedBytes)),
             .init("withinLimits", .bool(isWithin)),
+            .init("excessEntries", .int(excess.entries)),
+            .init("excessBytes", .int(excess.bytes)),
+            .init("pinnedEntries", .int(excess.pinnedEntries)),
+            .init("pinnedBytes", .int(excess.pinnedBytes)),
             .init("recorded", .bool(records)),
           ]))
       } else {
@@ -32,11 +36,15 @@ extension TrimCommand {
             + "\(formatted(bytes: counts.usedBytes)) are left")
         if records { try output.line("recorded as the directory's limits") }
       }
-      try output.flush()
-      if !isWithin {
-        Output.complain("still above the limits: what is left is pinned, or not the entries'")
+      if !isWithin && !excess.isLasting && !target.json {
+        try output.line(
+          "\(excess.words) above the limits: stored meanwhile, or about to be evicted")
       }
-      return isWithin ? .fine : .found
+      try output.flush()
+      if !isWithin && excess.isLasting {
+        Output.complain("still \(excess.words) above the limits: \(excess.reason)")
+      }
+      return excess.isLasting && !isWithin ? .found : .fine
     }
   }
 
@@ -56,6 +64,22 @@ extension TrimCommand.Bound {
     case .unlimited: nil
     case .most(let value): value
     }
+  }
+}
+
+extension BlobCache.Excess {
+  fileprivate var words: String {
+    [
+      entries > 0 ? counted(entries, "entry", "entries") : nil,
+      bytes > 0 ? formatted(bytes: bytes) : nil,
+    ].compactMap(\.self).joined(separator: " and ")
+  }
+
+  /// What no eviction takes.
+  fileprivate var reason: String {
+    counted(pinnedEntries, "entry", "entries")
+      + " of \(formatted(bytes: pinnedBytes)) \(pinnedEntries == 1 ? "is" : "are") pinned"
+      + (otherBytes > 0 ? ", \(formatted(bytes: otherBytes)) in quarantine or being stored" : "")
   }
 }
 

@@ -29,6 +29,17 @@ import Testing
     #expect("\(BlobCache.Event.Kind.damaged)" == "damaged")
   }
 
+  @Test func limitsAreWords() {
+    #expect("\(BlobCache.Limits.unlimited)" == "Limits(none)")
+    #expect(
+      "\(BlobCache.Limits.bytes(1 << 20))"
+        == "Limits(at most 1048576 bytes, 5 % of the disk free, 1 GiB at most)")
+    #expect(
+      "\(BlobCache.Limits(bytes: 5, entries: 6, age: .seconds(7), minimumFreeDisk: 8))"
+        == "Limits(at most 5 bytes, at most 6 entries, no older than 7.0 seconds, "
+        + "8 bytes of the disk free)")
+  }
+
   @Test func blobsAndEntriesShowNoBytes() async throws {
     let cache = try BlobCache.temporary()
     let entry = try await cache.store(
