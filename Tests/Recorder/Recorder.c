@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +22,20 @@ static char root[PATH_MAX];
 static size_t root_count;
 static int log_file = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *skipped;
+static bool is_idle; /* syncs do nothing */
+enum { FILES = 4096 };
+static _Atomic bool is_synced[FILES]; /* by descriptor: it was opened with O_DSYNC, which was left out */
+static recorder_op last_op; /* under the lock, like its count */
+static unsigned last_count;
 
 __attribute__((constructor)) static void begin(void) {
   const char *log = getenv("BLOBCACHE_RECORD_LOG"), *directory = getenv("BLOBCACHE_RECORD_ROOT");
+  is_idle = log != NULL || getenv("BLOBCACHE_NO_SYNC") != NULL;
   if (!log || !directory || strlen(directory) >= sizeof root) return;
   strcpy(root, directory);
   root_count = strlen(root);
+  skipped = getenv("BLOBCACHE_RECORD_SKIP");
   log_file = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
@@ -61,6 +70,13 @@ static const char *below(const char *path) {
   if (strncmp(path, root, root_count) != 0) return NULL;
   if (path[root_count] == 0) return path + root_count;
   return path[root_count] == '/' ? path + root_count + 1 : NULL;
+}
+
+/* The folder that holds the directory: its sync is the sync of the directory's own name. */
+static bool is_above(const char *path) {
+  const char *last = strrchr(root, '/');
+  size_t count = last && last > root ? (size_t)(last - root) : 1;
+  return root_count > 0 && strlen(path) == count && memcmp(path, root, count) == 0;
 }
 
 static const char *path_of(int file, char out[PATH_MAX]) {
@@ -116,7 +132,16 @@ static void append(recorder_head head, const char *path, const char *second, con
   }
   pieces[used++] = (struct iovec){(void *)(uintptr_t)zeroes, head.size - count};
   if (syscall(SYS_writev, log_file, pieces, used) != (long)head.size) _exit(98); /* a proof with gaps proves nothing */
+  if (last_count > 0 && head.op == (uint32_t)last_op && --last_count == 0) raise(SIGKILL);
   errno = code;
+}
+
+void recorder_kill_after(recorder_op op, unsigned count) {
+  if (!recorder_is_on()) return;
+  enter();
+  last_op = op;
+  last_count = count;
+  leave();
 }
 
 void recorder_mark(const char *text) {
@@ -140,7 +165,8 @@ static ssize_t note_write(int file, const struct iovec *data, int parts, int64_t
   if ((flags & O_APPEND) && syscall(SYS_fstat, file, &st) == 0) offset = st.st_size;
   ssize_t count = at < 0 ? syscall(SYS_writev, file, data, parts) : syscall(SYS_pwritev, file, data, parts, at, 0L);
   if (count > 0)
-    append((recorder_head){.op = RECORDER_WRITE, .flags = flags & O_DSYNC ? RECORDER_DSYNC : 0, .inode = inode_of(file),
+    append((recorder_head){.op = RECORDER_WRITE,
+                           .flags = file < FILES && is_synced[file] ? RECORDER_DSYNC : 0, .inode = inode_of(file),
                            .offset = (uint64_t)offset, .length = (uint64_t)count, .data_count = (uint64_t)count},
            name, NULL, data, parts);
   leave();
@@ -255,43 +281,48 @@ int ioctl(int file, unsigned long request, ...) {
 }
 
 /* ---- syncs: under the lock, so that nothing is begun while one is under way. What was begun before it, and not after,
- * is covered; a cut in the middle of it is one before it. */
+ * is covered; a cut in the middle of it is one before it. The disk has nothing to do with it: they are recorded, not made. */
 
-int fsync(int file) {
-  if (!recorder_is_on()) return (int)syscall(SYS_fsync, file);
+static int note_sync(int file, recorder_op op, long call) {
+  char path[PATH_MAX];
+  struct stat st;
+  if (!is_idle) return (int)syscall(call, file);
+  if (syscall(SYS_fstat, file, &st) != 0) return -1;
+  path[0] = 0;
+  const char *name = recorder_is_on() ? path_of(file, path) : NULL;
+  if (is_above(path)) name = "/";
+  if (!name || (op == RECORDER_FSYNC && skipped && strncmp(name, skipped, strlen(skipped)) == 0)) return 0;
   enter();
-  int result = note_file(file, syscall(SYS_fsync, file), (recorder_head){.op = RECORDER_FSYNC});
+  append((recorder_head){.op = op, .inode = (uint64_t)st.st_ino}, name, NULL, NULL, 0);
   leave();
-  return result;
+  return 0;
 }
-int fdatasync(int file) {
-  if (!recorder_is_on()) return (int)syscall(SYS_fdatasync, file);
-  enter();
-  int result = note_file(file, syscall(SYS_fdatasync, file), (recorder_head){.op = RECORDER_FDATASYNC});
-  leave();
-  return result;
-}
-int syncfs(int file) {
-  if (!recorder_is_on()) return (int)syscall(SYS_syncfs, file);
-  enter();
-  int result = note_file(file, syscall(SYS_syncfs, file), (recorder_head){.op = RECORDER_SYNCFS});
-  leave();
-  return result;
-}
-/* Promises nothing of sizes and blocks (sync_file_range(2)), so it is not recorded. msync is of mappings only. */
+
+int fsync(int file) { return note_sync(file, RECORDER_FSYNC, SYS_fsync); }
+int fdatasync(int file) { return note_sync(file, RECORDER_FDATASYNC, SYS_fdatasync); }
+int syncfs(int file) { return note_sync(file, RECORDER_SYNCFS, SYS_syncfs); }
+/* sync_file_range promises nothing of sizes and blocks (sync_file_range(2)), so it is not recorded. msync is of mappings
+ * only. */
 
 /* ---- names */
 
 static bool is_there(int folder, const char *name) { return inode_at(folder, name) != 0; }
 
+static int open_file(int folder, const char *name, int flags, mode_t mode) {
+  bool leaves_out = is_idle && (flags & O_DSYNC); /* O_SYNC is O_DSYNC and more */
+  int file = (int)syscall(SYS_openat, folder, name, leaves_out ? flags & ~O_SYNC : flags, mode);
+  if (file >= 0 && file < FILES) is_synced[file] = leaves_out;
+  return file;
+}
+
 static int note_open(int folder, const char *name, int flags, mode_t mode) {
   char path[PATH_MAX];
   const char *shown = recorder_is_on() && (flags & (O_CREAT | O_TRUNC)) && (flags & O_TMPFILE) != O_TMPFILE
                           ? path_at(folder, name, path) : NULL;
-  if (!shown) return (int)syscall(SYS_openat, folder, name, flags, mode);
+  if (!shown) return open_file(folder, name, flags, mode);
   enter();
   bool was_there = is_there(folder, name);
-  int file = (int)syscall(SYS_openat, folder, name, flags, mode);
+  int file = open_file(folder, name, flags, mode);
   if (file >= 0 && !was_there)
     append((recorder_head){.op = RECORDER_CREATE, .inode = inode_of(file)}, shown, NULL, NULL, 0);
   else if (file >= 0 && (flags & O_TRUNC))
@@ -370,5 +401,6 @@ int link(const char *name, const char *other) { return linkat(AT_FDCWD, name, AT
 bool recorder_is_on(void) { return false; }
 void recorder_mark(const char *text) { (void)text; }
 void recorder_hold(void) {}
+void recorder_kill_after(recorder_op op, unsigned count) { (void)op, (void)count; }
 
 #endif

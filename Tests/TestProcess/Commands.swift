@@ -55,6 +55,8 @@ struct Commands {
     case "nest": return try await nest(words)
     case "fork": return try forkedLookup(words)
     case "mark": recorder_mark(words.joined(separator: " "))
+    case "kill-after": try killAfter(words)
+    case "stored": try await storeRecorded(words)
     case "recorded": try await recordedWork(words)
     case "powered": return try await afterPowerCut(words)
     default: throw UsageError(description: "unknown command \(verb)")

@@ -58,6 +58,25 @@ extension Commands {
   }
 }
 
+extension Commands {
+  /// `stored KEY SIZE SEED`: one of the recorded stores, of a key by its number.
+  func storeRecorded(_ words: [String]) async throws {
+    let step = RecordedStep.store(
+      key: try number(words, 0) { Int($0) }, size: try number(words, 1) { Int($0) },
+      seed: try number(words, 2) { UInt64($0) }, streamed: false)
+    try await step.run(on: opened())
+  }
+
+  /// `kill-after mkdir|rename COUNT`: `kill -9` when it has made so many such calls more.
+  func killAfter(_ words: [String]) throws {
+    let operations = ["mkdir": RECORDER_MKDIR, "rename": RECORDER_RENAME]
+    guard let operation = operations[try word(words, 0)] else {
+      throw UsageError(description: "kill-after mkdir|rename COUNT")
+    }
+    recorder_kill_after(operation, try number(words, 1) { UInt32($0) })
+  }
+}
+
 private enum RecordedStep {
   case store(key: Int, size: Int, seed: UInt64, streamed: Bool)
   case remove(key: Int)

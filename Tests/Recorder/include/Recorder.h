@@ -5,6 +5,9 @@
  *
  *   BLOBCACHE_RECORD_LOG   a file outside of the directory; several processes append to one
  *   BLOBCACHE_RECORD_ROOT  the directory, as realpath(3) gives it; it need not be there yet
+ *   BLOBCACHE_RECORD_SKIP  fsync calls of files and folders whose path begins so are not recorded: a store that forgets
+ *                          them
+ *   BLOBCACHE_NO_SYNC      without a log: syncs do nothing, for programs whose files nobody needs after a power cut
  *
  * Each call that changes something below the directory is made and recorded under one lock of all processes, so the
  * order of the log is the order in which they happened. What is stored into a mapping is not seen: the index's lock file
@@ -49,6 +52,9 @@ typedef struct recorder_head {
 } recorder_head;
 
 bool recorder_is_on(void);
+
+/* Ends the process, as `kill -9` does, right after its `count`th call of a kind that is recorded from now on. */
+void recorder_kill_after(recorder_op op, unsigned count);
 
 /* What only the program knows: that a store begins, that it has returned. */
 void recorder_mark(const char *text);
