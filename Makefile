@@ -77,6 +77,11 @@ kill-long: bootstrap ## the kill -9 tests, some thousands of kills
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
 
+.PHONY: power-cut-long
+power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and rename recorded, what a cut can lose is lost
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_CUTS=$${BLOBCACHE_CUTS:-5000} scripts/swift-test 7200 .build/logs/power-cut.log --skip-build --filter PowerCut
+
 .PHONY: coherence-long
 coherence-long: bootstrap ## the memory tiers of three processes against a million writes
 	scripts/limit 900 $(SWIFT) build --build-tests

@@ -37,14 +37,27 @@ let package = Package(
     .target(name: "BlobCache", dependencies: ["CBlobStore"], swiftSettings: strict),
     .executableTarget(
       name: "blobcache-inspect", dependencies: ["BlobCache"], swiftSettings: strict),
+    // Stands in front of the calls that change files: see Recorder.h. Inert unless asked for.
+    .target(
+      name: "Recorder", path: "Tests/Recorder",
+      cSettings: [
+        .define("_GNU_SOURCE"),
+        .treatAllWarnings(as: .error), .enableWarning("all"), .enableWarning("extra"),
+      ]),
     .executableTarget(
-      name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore"],
+      name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore", "Recorder"],
       path: "Tests/TestProcess",
-      // Its own `open`, in front of the C library's also for Dispatch: see Descriptors.swift.
-      linkerSettings: [.unsafeFlags(["-Xlinker", "--export-dynamic-symbol=open"])]),
+      // In front of the C library's also for Dispatch and LMDB: see Descriptors.swift and Recorder.h.
+      linkerSettings: [
+        .unsafeFlags(
+          [
+            "open", "write", "writev", "pwrite", "ftruncate", "fsync", "fdatasync", "unlink",
+            "rename", "mkdir",
+          ].flatMap { ["-Xlinker", "--export-dynamic-symbol=\($0)"] })
+      ]),
     .testTarget(
       name: "BlobCacheTests",
-      dependencies: ["BlobCache", "CBlobStore", "blobcache-test-process"]),
+      dependencies: ["BlobCache", "CBlobStore", "Recorder", "blobcache-test-process"]),
     .testTarget(
       name: "InspectTests", dependencies: ["BlobCache", "blobcache-inspect"]),
   ],

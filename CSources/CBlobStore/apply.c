@@ -176,6 +176,8 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
     if (status != BCS_OK) return status == BCS_MISS || status == BCS_DAMAGED ? BCS_NEED_BODY : status;
   }
   if (!known) {
+    memcpy(b->new_files[b->new_file_count++], digest, BCS_DIGEST_SIZE);
+    b->folders[digest[0]] = true; /* also of a file that was there: who published it may have died before its folder's sync */
     row->uses = row->pins = 0;
     row->size = size;
     row->allocated = (uint64_t)st.st_blocks * 512;

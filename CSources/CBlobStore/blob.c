@@ -138,7 +138,7 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
     bcs_status status = bcsi_open_folder(store->blobs_fd, folder, shown, store->directory_mode, true, &fd);
     if (status != BCS_OK) return status;
     close(fd);
-    if (store->durable && fsync(store->blobs_fd) != 0) return fail(store, errno, "fsync", digest);
+    store->folder_synced[digest[0]] = false;
     if (renameat(store->staging_fd, staged, store->blobs_fd, name) == 0) return BCS_OK;
   }
   return fail(store, errno, "rename", digest);
@@ -154,6 +154,7 @@ bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SI
   return fail(store, errno, "unlink", digest);
 }
 
+/* What was renamed into it, and once in a process its own name: who made it may have died before it had that synced. */
 bcs_status bcsi_blob_sync_folder(bcs_store *store, uint8_t first) {
   char folder[3], shown[4300];
   bcsi_hex(&first, 1, folder);
@@ -161,8 +162,10 @@ bcs_status bcsi_blob_sync_folder(bcs_store *store, uint8_t first) {
   int fd;
   bcs_status status = bcsi_open_folder(store->blobs_fd, folder, shown, store->directory_mode, false, &fd);
   if (status != BCS_OK) return status;
-  if (fsync(fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
+  if (fsync(fd) != 0 || (!store->folder_synced[first] && fsync(store->blobs_fd) != 0))
+    status = bcsi_fail_errno(errno, "fsync", shown);
   close(fd);
+  if (status == BCS_OK) store->folder_synced[first] = true;
   return status;
 }
 

@@ -221,7 +221,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   bcs_store *store = b->store;
   *lmdb = 0;
   b->cleared = b->strays = false;
-  b->published_count = b->line_count = b->freed_count = b->evicted_count = 0;
+  b->published_count = b->new_file_count = b->line_count = b->freed_count = b->evicted_count = 0;
   b->is_over = false;
   b->published_staged = 0;
   b->writes = writes;
@@ -261,7 +261,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     if (rc == 0) {
       (void)bcsi_fault("after-commit");
       lines_after(b, writes, count);
-      bcsi_checkpoint_published(store, (const uint8_t(*)[BCS_DIGEST_SIZE])b->published, b->published_count);
+      bcsi_checkpoint_published(store, (const uint8_t(*)[BCS_DIGEST_SIZE])b->new_files, b->new_file_count);
       bcsi_slots_publish_live(store, index_live);
       (void)bcsi_fault("slots");
       return BCS_OK;
@@ -301,11 +301,12 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   b.is_lenient = count > 0;
   b.now_ms = time_of(store, writes, count);
   b.published = malloc((count + 1) * sizeof *b.published);
+  b.new_files = malloc((count + 1) * sizeof *b.new_files);
   b.lines = malloc((count + most + 1) * sizeof *b.lines);
   b.freed = malloc((count + most + 1) * sizeof *b.freed);
   b.evicted = malloc((most + 1) * sizeof *b.evicted);
   bcs_status status = BCS_OK;
-  if (!b.published || !b.lines || !b.freed || !b.evicted)
+  if (!b.published || !b.new_files || !b.lines || !b.freed || !b.evicted)
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   while (status == BCS_OK) {
     int lmdb;
@@ -338,6 +339,7 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
   }
   bcsi_intent_clear(store);
   free(b.published);
+  free(b.new_files);
   free(b.lines);
   free(b.freed);
   free(b.evicted);

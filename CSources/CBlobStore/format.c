@@ -36,6 +36,20 @@ static bcs_status fail(const bcs_store *store, int code, const char *operation, 
 
 /* ---- the directory itself */
 
+/* A name is on the disk once the folder that holds it is synced, whatever was synced of the file (fsync(2)). A folder
+ * above ours that may not be read cannot be synced either; that of a mount point holds no name of ours. */
+static bcs_status sync_above(const char *path) {
+  char shown[4300];
+  struct stat inside, above;
+  bcsi_join(path, "..", shown, sizeof shown);
+  int fd = stat(path, &inside) == 0 ? open(shown, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (fd < 0) return BCS_OK;
+  bool synced = fstat(fd, &above) != 0 || above.st_dev != inside.st_dev || fsync(fd) == 0;
+  bcs_status status = synced ? BCS_OK : bcsi_fail_errno(errno, "fsync", shown);
+  close(fd);
+  return status;
+}
+
 /* A link is taken as another path to a cache that is there, when the link is ours; never to make a cache through. */
 static bcs_status check_link(const char *directory) {
   struct stat link, format;
@@ -124,7 +138,12 @@ bcs_status bcsi_layout_open(bcs_store *store, const char *directory) {
     for (char *at = path + 1; *at; at++) {
       if (*at != '/') continue;
       *at = 0;
-      if (mkdir(path, 0777) != 0 && errno != EEXIST && errno != EISDIR) return bcsi_fail_errno(errno, "mkdir", path);
+      if (mkdir(path, 0777) == 0) {
+        bcs_status synced = sync_above(path);
+        if (synced != BCS_OK) return synced;
+      } else if (errno != EEXIST && errno != EISDIR) {
+        return bcsi_fail_errno(errno, "mkdir", path);
+      }
       *at = '/';
     }
     if (mkdir(directory, store->directory_mode) != 0 && errno != EEXIST) return bcsi_fail_errno(errno, "mkdir", directory);
@@ -205,7 +224,7 @@ static bcs_status write_format(bcs_store *store) {
   if (status == BCS_OK && renameat(store->root_fd, "FORMAT.new", store->root_fd, "FORMAT") != 0)
     status = bcsi_fail_errno(errno, "rename", shown);
   if (status == BCS_OK && fsync(store->root_fd) != 0) status = bcsi_fail_errno(errno, "fsync", shown);
-  return status;
+  return status == BCS_OK ? sync_above(store->info.path) : status;
 }
 
 /* ---- LOCK */

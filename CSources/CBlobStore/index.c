@@ -235,6 +235,15 @@ static bool links_in_the_way(bcs_store *store, bcs_status *status) {
   return false;
 }
 
+/* The names of the files and of their folder, which no sync of the files promises (fsync(2)). At every open of one that
+ * is alone: who made them may have died before this. */
+static bcs_status sync_names(bcs_store *store) {
+  int fd = open(store->index.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int code = fd < 0 || fsync(fd) != 0 || fsync(store->root_fd) != 0 ? errno : 0;
+  if (fd >= 0) close(fd);
+  return code == 0 ? BCS_OK : bcsi_fail_errno(code, "fsync", store->index.path);
+}
+
 bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   bcsi_index *index = &store->index;
   bool read_only = store->options.read_only;
@@ -286,7 +295,10 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
     return status;
   }
   leave_out_of_core_files(store);
-  return read_only ? BCS_OK : set_modes(store);
+  if (read_only) return BCS_OK;
+  status = set_modes(store);
+  bool needs_names = quiet && (store->durable || store->info.index_set_aside);
+  return status == BCS_OK && needs_names ? sync_names(store) : status;
 }
 
 

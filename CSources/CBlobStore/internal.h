@@ -351,6 +351,8 @@ typedef struct bcsi_batch {
   bool folders[256];            /* durable: published into, to be synced before the commit */
   uint8_t (*published)[BCS_DIGEST_SIZE];
   size_t published_count;
+  uint8_t (*new_files)[BCS_DIGEST_SIZE]; /* files that get their first row: to be synced by the next checkpoint */
+  size_t new_file_count;
   uint64_t published_staged;    /* their bytes, which are still counted as staged */
   uint32_t *lines;              /* touched, for the mark */
   size_t line_count;
@@ -478,6 +480,7 @@ struct bcs_store {
   uint64_t random, hand;    /* of the sampling */
   uint64_t free_hand;       /* of the free list: the record that was looked at last */
   uint8_t trash_from[BCS_DIGEST_SIZE]; /* where the next look at the trash begins */
+  bool folder_synced[256];  /* of blobs/: its name is on the disk, as this process knows */
   long free_held_by;        /* the process that keeps too many free pages from being used; 0: none */
   bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
   int free_wait;            /* commits until the free list is looked at again */

@@ -1,6 +1,7 @@
 import BlobCache
 import CBlobStore
 import Foundation
+import Recorder
 
 struct UsageError: Error, CustomStringConvertible {
   var description: String
@@ -54,6 +55,11 @@ struct Commands {
     case "herd": return try await herd(words)
     case "nest": return try await nest(words)
     case "fork": return try forkedLookup(words)
+    case "mark": recorder_mark(words.joined(separator: " "))
+    case "kill-after": try killAfter(words)
+    case "stored": try await storeRecorded(words)
+    case "recorded": try await recordedWork(words)
+    case "powered": return try await afterPowerCut(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
     return "ok"
@@ -103,7 +109,7 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS]`
+  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS] [limit=BYTES]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
@@ -121,6 +127,7 @@ struct Commands {
       case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
       case "sweep":
         configuration.sweepInterval = .milliseconds(try number(parts, 1) { Int($0) })
+      case "limit": configuration.limits = .init(bytes: try number(parts, 1) { Int($0) })
       case "inline": configuration.inlineThreshold = try number(parts, 1) { UInt32($0) }
       default: throw UsageError(description: "unknown option \(option)")
       }

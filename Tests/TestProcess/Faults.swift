@@ -1,6 +1,7 @@
 import BlobCache
 import CBlobStore
 import Foundation
+import Recorder
 import Synchronization
 
 /// What the fault hook of the C core does in this process. One at a time, set before the work begins.
@@ -38,6 +39,7 @@ extension Commands {
           guard fault?.step == String(cString: step) else { return 0 }
           fault?.countdown -= 1
           guard let reached = fault, reached.countdown == 0 else { return 0 }
+          if reached.signal == SIGKILL { recorder_hold() }
           // To this thread, which then goes no instruction further; kill(2) may pick another one.
           if reached.signal != 0 { raise(reached.signal) }
           return reached.code
@@ -45,14 +47,18 @@ extension Commands {
       }, nil)
   }
 
-  /// `check DIRECTORY`: opens below the library and walks the index and the folders without repairing.
+  /// `check DIRECTORY [BOOT]`: opens below the library and walks the index and the folders without repairing.
   /// Only in a process that has not opened the directory otherwise.
   func check(_ words: [String]) throws -> String {
     var options = bcs_options()
     options.durability = BCS_AS_RECORDED
     var store: OpaquePointer?
     guard let directory = words.first else { throw UsageError(description: "check DIRECTORY") }
-    guard bcs_open(directory, &options, &store) == BCS_OK, let store else { return cError("open") }
+    let status = (words.count > 1 ? words[1] : nil).withCString {
+      options.boot_id = $0
+      return bcs_open(directory, &options, &store)
+    }
+    guard status == BCS_OK, let store else { return cError("open") }
     defer { bcs_close(store) }
     var more = true
     while more {
@@ -190,5 +196,12 @@ extension Commands {
     case 10 << 8: return "answered"
     default: return "status \(status)"
     }
+  }
+}
+
+extension String? {
+  fileprivate func withCString<R>(_ body: (UnsafePointer<CChar>?) -> R) -> R {
+    guard let self else { return body(nil) }
+    return self.withCString { body($0) }
   }
 }

@@ -32,6 +32,15 @@ enum Machine {
   /// The number of kills of the long form, from BLOBCACHE_KILLS; nil in the short form.
   static let kills = ProcessInfo.processInfo.environment["BLOBCACHE_KILLS"].flatMap(Int.init)
 
+  /// The number of power cuts of the long form, from BLOBCACHE_CUTS; nil in the short form.
+  static let cuts = ProcessInfo.processInfo.environment["BLOBCACHE_CUTS"].flatMap(Int.init)
+
+  /// One cut alone, as the failure named it.
+  static let cutSeed = ProcessInfo.processInfo.environment["BLOBCACHE_CUT_SEED"].flatMap(
+    UInt64.init)
+  static let cutScenario = ProcessInfo.processInfo.environment["BLOBCACHE_CUT_SCENARIO"]
+  static let cutLog = ProcessInfo.processInfo.environment["BLOBCACHE_CUT_LOG"] ?? ""
+
   /// Runs a command to its end; whether it said success.
   @discardableResult
   static func run(_ words: String...) -> Bool { run(words) }
