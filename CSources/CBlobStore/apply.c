@@ -158,7 +158,7 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
   if (*rc != 0) return BCS_OK;
   bcs_status status = bcsi_blob_stat(store, digest, &st);
   if (status != BCS_OK && status != BCS_MISS && status != BCS_DAMAGED) return status;
-  bool there = status == BCS_OK && (uint64_t)st.st_size == size;
+  bool there = status == BCS_OK && (uint64_t)st.st_size == size, is_new = !known;
   if (there && !was_published(b, digest)) {
     bcsi_identity identity;
     bcsi_identify(&st, &identity);
@@ -172,11 +172,12 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
     b->published_staged += write->stage->counted;
     memcpy(b->published[b->published_count++], digest, BCS_DIGEST_SIZE);
     b->folders[digest[0]] = true;
+    is_new = true;
     status = bcsi_blob_stat(store, digest, &st);
     if (status != BCS_OK) return status == BCS_MISS || status == BCS_DAMAGED ? BCS_NEED_BODY : status;
   }
+  if (is_new) memcpy(b->new_files[b->new_file_count++], digest, BCS_DIGEST_SIZE);
   if (!known) {
-    memcpy(b->new_files[b->new_file_count++], digest, BCS_DIGEST_SIZE);
     b->folders[digest[0]] = true; /* also of a file that was there: who published it may have died before its folder's sync */
     row->uses = row->pins = 0;
     row->size = size;

@@ -351,7 +351,7 @@ typedef struct bcsi_batch {
   bool folders[256];            /* durable: published into, to be synced before the commit */
   uint8_t (*published)[BCS_DIGEST_SIZE];
   size_t published_count;
-  uint8_t (*new_files)[BCS_DIGEST_SIZE]; /* files that get their first row: to be synced by the next checkpoint */
+  uint8_t (*new_files)[BCS_DIGEST_SIZE]; /* published, or with their first row: the next checkpoint syncs them */
   size_t new_file_count;
   uint64_t published_staged;    /* their bytes, which are still counted as staged */
   uint32_t *lines;              /* touched, for the mark */

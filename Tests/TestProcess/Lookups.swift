@@ -49,7 +49,9 @@ extension Commands {
       var spec = bcs_entry_spec(
         key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
         tags: nil, tags_count: 0,
-        lifetime: bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0), stale_ms: 0,
+        lifetime: bcs_lifetime(
+          kind: BCS_FOREVER, shortened_ms: 0, deadline_ms: .max, window_ms: 0),
+        stale_ms: 0,
         now_ms: 1_900_000_000_000)
       return bcs_write_inline(opened, &spec, "x", 1, nil, &write)
     }
