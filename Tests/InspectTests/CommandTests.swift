@@ -437,7 +437,7 @@ private let hello = Array("hello\n".utf8)
     #expect(run.text.hasPrefix("evicted 1 entry; 3 entries and "))
     #expect(
       run.complaint
-        == complaint("still 1 entry above the limits: 3 entries of 354 B are pinned"))
+        == complaint("still 1 entry above the limits: 3 entries of 357 B are pinned"))
     let fields = try object(self.run("trim", "--entries=2", "--json"))
     #expect(fields["withinLimits"] as? Bool == false)
     #expect(fields["excessEntries"] as? Int == 1)
