@@ -291,7 +291,7 @@ static int note_sync(int file, recorder_op op, long call) {
   path[0] = 0;
   const char *name = recorder_is_on() ? path_of(file, path) : NULL;
   if (is_above(path)) name = "/";
-  if (!name || (op == RECORDER_FSYNC && skipped && strncmp(name, skipped, strlen(skipped)) == 0)) return 0;
+  if (!name || (op != RECORDER_SYNCFS && skipped && strncmp(name, skipped, strlen(skipped)) == 0)) return 0;
   enter();
   append((recorder_head){.op = op, .inode = (uint64_t)st.st_ino}, name, NULL, NULL, 0);
   leave();

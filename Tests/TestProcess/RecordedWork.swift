@@ -9,10 +9,13 @@ enum PowerWork {
   /// Inline bodies of several page counts, and files.
   static let sizes = [0, 60, 700, 3000, 9000, 20_000, 50_000, 120_000]
   /// Few contents, so that keys share them and what was removed is stored again.
-  static let seeds: UInt64 = 4
+  static func seeds(_ keys: Int) -> UInt64 { keys > 20 ? 16 : 4 }
   static let tags = 5
 
   static func name(_ number: Int) -> String { "k\(number)" }
+  /// Where there are many keys, bodies that a limit of 1 MiB cannot hold all.
+  static func sizes(_ keys: Int) -> ArraySlice<Int> { keys > 20 ? sizes.suffix(4) : sizes[...] }
+
   /// A key has the same tag all its life, so a removal by tag is a removal of keys.
   static func tag(_ number: Int) -> Int { number % tags }
 
@@ -97,8 +100,8 @@ private enum RecordedStep {
     case 14...16 where flushes: self = .flush
     default:
       self = .store(
-        key: key, size: PowerWork.sizes.randomElement(using: &random) ?? 0,
-        seed: UInt64.random(in: 0..<PowerWork.seeds, using: &random),
+        key: key, size: PowerWork.sizes(keys).randomElement(using: &random) ?? 0,
+        seed: UInt64.random(in: 0..<PowerWork.seeds(keys), using: &random),
         streamed: Bool.random(using: &random))
     }
   }

@@ -5,8 +5,7 @@
  *
  *   BLOBCACHE_RECORD_LOG   a file outside of the directory; several processes append to one
  *   BLOBCACHE_RECORD_ROOT  the directory, as realpath(3) gives it; it need not be there yet
- *   BLOBCACHE_RECORD_SKIP  fsync calls of files and folders whose path begins so are not recorded: a store that forgets
- *                          them
+ *   BLOBCACHE_RECORD_SKIP  syncs of files and folders whose path begins so are not recorded: a store that forgets them
  *   BLOBCACHE_NO_SYNC      without a log: syncs do nothing, for programs whose files nobody needs after a power cut
  *
  * Each call that changes something below the directory is made and recorded under one lock of all processes, so the
