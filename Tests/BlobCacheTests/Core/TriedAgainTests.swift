@@ -46,7 +46,7 @@ import Testing
   @Test func aRenewalThatIsTriedAgainKeepsTheStaleWindowThatIsThereThen() throws {
     let store = try CoreStore(path)
     let lifetime = bcs_lifetime(
-      kind: BCS_EXPIRES, deadline_ms: CoreStore.now + 5000, window_ms: 5000)
+      kind: BCS_EXPIRES, shortened_ms: 0, deadline_ms: CoreStore.now + 5000, window_ms: 5000)
     #expect(store.commit([try store.put("key", [1], stale: 1000, lifetime: lifetime)]) == [BCS_OK])
     let write = try store.renew("key", lifetime: lifetime)
     tryInVain(store, write)

@@ -89,7 +89,7 @@ import Testing
     let lock = try SweepLock(of: path)
     lock.take()
     let error = try await errorOf {
-      try await cache.store.sweeper.sweep(cache.store, patience: .milliseconds(30)) {}
+      _ = try await cache.store.sweeper.sweep(cache.store, patience: .milliseconds(30)) {}
     }
     #expect(error.code == .busy && error.path == cache.directory && error.operation == "sweep")
     #expect(error.message.hasPrefix("A sweep is running already"))

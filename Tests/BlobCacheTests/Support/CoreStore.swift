@@ -31,7 +31,8 @@ final class CoreStore {
     _ key: String, stale: Int64 = 0, lifetime: bcs_lifetime? = nil,
     _ body: (UnsafePointer<bcs_entry_spec>) -> R
   ) -> R {
-    let forever = bcs_lifetime(kind: BCS_FOREVER, deadline_ms: .max, window_ms: 0)
+    let forever = bcs_lifetime(
+      kind: BCS_FOREVER, shortened_ms: 0, deadline_ms: .max, window_ms: 0)
     return Array(key.utf8).withUnsafeBytes { key in
       var spec = bcs_entry_spec(
         key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
