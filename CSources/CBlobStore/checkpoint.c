@@ -271,10 +271,11 @@ static void release_pin(bcs_store *store, bcsi_pin *pin) {
   pin->number = 0;
 }
 
-/* Those that a newer settled checkpoint has made needless. */
+/* Those of checkpoints before the settled one, or of the same state by another pin. */
 static void release_older(bcs_store *store) {
   for (int i = 0; i < 2; i++)
-    if (store->pins[i].transaction < settled(store)) release_pin(store, &store->pins[i]);
+    if (!store->pins[i].is_draft && store->pins[i].number != load(&head_of(store)->checkpoint_pin))
+      release_pin(store, &store->pins[i]);
 }
 
 static bcsi_pin *free_pin(bcs_store *store) {
@@ -302,7 +303,7 @@ static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
   put(&head->checkpoint_row, pin->row);
   put(&head->checkpoint_ms, (uint64_t)now_ms());
   if (published > load(&head->files_synced)) put(&head->files_synced, published);
-  if (before != 0 && before < pin->transaction && !own) take_out(store, row, before);
+  if (before != 0 && before <= pin->transaction && !own) take_out(store, row, before);
   store->checkpoint_wanted = false;
   release_older(store);
 }
@@ -380,6 +381,7 @@ static bcs_status begin(bcs_store *store, draft *d) {
     d->pin = NULL;
     return status;
   }
+  d->pin->is_draft = true;
   d->published = load(&head_of(store)->files_published);
   name_aside(d->pin->number, d->name);
   status = copy_metas(store, d->pin->txn, &d->h, &d->pages);
@@ -407,6 +409,7 @@ static bcs_status publish(bcs_store *store, draft *d) {
 
 /* With it. */
 static void end(bcs_store *store, draft *d, bcs_status status) {
+  if (d->pin) d->pin->is_draft = false;
   if (status == BCS_OK && d->h.transaction >= settled(store)) settle(store, d->pin, d->published);
   else if (d->pin) release_pin(store, d->pin);
   if (status != BCS_OK && d->name[0]) (void)unlinkat(store->root_fd, d->name, 0);
@@ -482,10 +485,19 @@ bcs_status bcsi_checkpoint(bcs_store *store, bool wait) {
   return status;
 }
 
+/* Of a checkpoint that another process has replaced. */
+static void release_needless(bcs_store *store) {
+  if (store->pins[0].number == 0 && store->pins[1].number == 0) return; /* at most a moment late */
+  if (bcsi_writer_lock(store, true) != BCS_OK) return;
+  release_older(store);
+  bcsi_writer_unlock(store);
+}
+
 bcs_status bcs_checkpoint(bcs_store *store, int64_t interval_ms) {
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
   if (has_checkpoints(store)) {
+    release_needless(store);
     bool due = interval_ms <= 0 || now_ms() - (int64_t)load(&head_of(store)->checkpoint_ms) >= interval_ms;
     if (due || store->checkpoint_wanted) status = bcsi_check_place(store);
     if (status == BCS_OK && (due || store->checkpoint_wanted)) status = bcsi_checkpoint(store, interval_ms <= 0);
@@ -521,9 +533,8 @@ void bcsi_checkpoint_protect(bcs_store *store) {
   bcs_status status = begin(store, &d);
   if (status == BCS_OK && d.h.transaction == settled(store)) { /* nothing was committed since it was made */
     d.published = load(&head_of(store)->files_synced);
-    settle(store, d.pin, d.published);
-    free(d.pages);
-    free(d.files);
+    d.name[0] = 0;
+    end(store, &d, BCS_OK);
     return;
   }
   if (status == BCS_OK && store->checkpoint_lost) status = BCS_IO;

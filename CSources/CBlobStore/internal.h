@@ -431,6 +431,7 @@ typedef struct bcsi_pin {
   MDB_txn *txn; /* rests while number is 0 */
   uint64_t transaction;
   uint32_t number; /* of its byte of LOCK */
+  bool is_draft;   /* of a checkpoint that is being made */
   uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
 } bcsi_pin;
 bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */
