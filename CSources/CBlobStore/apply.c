@@ -270,10 +270,12 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   if (status != BCS_OK) return fail_write(write, status);
   bool same_digest = replaces && memcmp(old.view.digest, made.view.digest, BCS_DIGEST_SIZE) == 0;
   uint64_t base = bcsi_slots_generation(store, line);
-  if (replaces && old.view.pinned) { /* the pin is the key's, whatever its content */
-    status = bcsi_record_set_pinned(write->record, write->record_count, true);
+  /* The pin is the key's, whatever its content; an earlier try may have found another one. */
+  bool pinned = replaces && old.view.pinned;
+  if (pinned != made.view.pinned) {
+    status = bcsi_record_set_pinned(write->record, write->record_count, pinned);
     if (status != BCS_OK) return fail_write(write, status);
-    made.view.pinned = true;
+    made.view.pinned = pinned;
   }
   if (replaces) rc = replace(b, write, &old, same_digest, &base);
   if (rc == 0 && fresh) rc = use_line(b, line, reused);
@@ -422,7 +424,7 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   bcs_record head = old.view;
   head.lifetime = wish.view.lifetime;
   head.written_ms = wish.view.written_ms;
-  if (wish.view.stale_ms >= 0) head.stale_ms = wish.view.stale_ms;
+  if (!write->keeps_stale) head.stale_ms = wish.view.stale_ms;
   head.attributes_count = attributes_count;
   head.tags_count = tags_count;
   if (write->kind == BCSI_PIN) {

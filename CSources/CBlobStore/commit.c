@@ -15,8 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Those that give nothing back: a renewal writes as many pages as a store, and there is no end of them. */
 static bool is_put(const bcs_write *write) {
-  return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED;
+  return write->kind == BCSI_PUT_INLINE || write->kind == BCSI_PUT_STAGED || write->kind == BCSI_PUT_SHARED ||
+         write->kind == BCSI_RENEW;
 }
 
 static bool has_put(bcs_write *const *writes, size_t count) {
@@ -204,6 +206,14 @@ static bcs_status write_intent(bcsi_batch *b, bcs_write *const *writes, size_t c
   return bcsi_intent_write(b->store, (const uint8_t(*)[BCS_DIGEST_SIZE])b->published, staged);
 }
 
+/* A commit of nothing takes pages, too: while a reader stands still, new ones each time. */
+static bool changes_nothing(const bcsi_batch *b, bcs_write *const *writes, size_t count) {
+  if (b->cleared || b->strays || b->published_count > 0 || b->evicted_count > 0) return false;
+  for (size_t i = 0; i < count; i++)
+    if (writes[i]->result == BCS_OK) return false;
+  return true;
+}
+
 /* One try. BCS_INDEX with MDB_MAP_FULL in *rc: grow and try again. */
 static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
   bcs_store *store = b->store;
@@ -220,9 +230,9 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && puts) status = write_intent(b, writes, count);
   int rc = 0;
+  size_t done = 0;
   /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
   if (status == BCS_OK && b->totals.trash_allocated > 0 && bcsi_wants_trash_gone(b)) {
-    size_t done;
     bool more;
     bcs_status trouble; /* of files that stay in the trash; the sweep reports it */
     rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
@@ -230,6 +240,10 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
     if (puts || !is_put(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
   if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
+  if (status == BCS_OK && rc == 0 && done == 0 && changes_nothing(b, writes, count)) {
+    bcsi_write_abort(store, b->txn);
+    return BCS_OK;
+  }
   if (status == BCS_OK && rc == 0) rc = bcsi_give_back_lines(b);
   if (status == BCS_OK && rc == 0) rc = bcsi_digest_merge(store, b->txn, &b->totals, false);
   if (status == BCS_OK && rc == 0) rc = bcsi_totals_put(store, b->txn, &b->totals);
@@ -381,6 +395,7 @@ static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *write
     writes[i]->result = BCS_HELD;
     bcs_last_error(&writes[i]->error);
   }
+  if (!has_removal(writes, count)) return BCS_OK; /* an empty commit takes pages that are held, too, each time */
   return commit_locked(store, writes, count, false, NULL, NULL, over);
 }
 
@@ -424,6 +439,9 @@ bcs_status bcs_commit(bcs_store *store, bcs_write *const *writes, size_t count, 
       /* Who only tries must not wait: not for room, and not for other writers in between. The one whose turn it is will. */
       if (full == count && count > 0 && try_only) status = bcsi_fail(BCS_BUSY, 0, "commit", store->info.path, NULL);
       else if (full > 0 && !try_only) status = commit_in_made_space(store, writes, count, status, &over);
+      /* Not one transaction any more: what could not be made has its own result, and says nothing of the others. */
+      for (size_t i = 0; full > 0 && !try_only && i < count; i++)
+        if (writes[i]->result != BCS_NO_SPACE) status = BCS_OK;
       /* A batch that leaves more above the limits than it could evict itself is followed by others that only evict; what
        * keeps them from it is told to the next one. */
       for (bool more = status == BCS_OK && over && !try_only; more;) {

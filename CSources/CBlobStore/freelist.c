@@ -180,8 +180,12 @@ static bcs_status punch_some(bcs_store *store, bool *more) {
   return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "punch holes", store->index.path);
 }
 
+/* Beyond the allowances that are the bound every commit looks: large ones free more in sixteen than the limit is. */
 static bool is_due(bcs_store *store) {
-  return store->free_wait == 0 && !store->free_no_holes && spare_bytes(store) > allowance_of(store);
+  if (store->free_no_holes) return false;
+  uint64_t spare = spare_bytes(store), allowance = allowance_of(store);
+  bool beyond = bcsi_limits(store).bytes > 0 && spare > HELD_FROM * allowance;
+  return spare > allowance && (store->free_wait == 0 || beyond);
 }
 
 bool bcsi_free_would_wait(bcs_store *store) { return store->free_held_by != 0 || is_due(store); }
@@ -211,7 +215,7 @@ bcs_status bcsi_free_sweep(bcs_store *store, bool *more) {
   *more = false;
   bcs_status status = BCS_OK;
   for (int i = 0; status == BCS_OK && i < 3 && !*more && spare_bytes(store) > allowance_of(store); i++) {
-    if (i > 0) status = commit_nothing(store);
+    if (i > 0 && (status = commit_nothing(store)) != BCS_OK) return BCS_OK; /* full: the next commit frees them */
     if (status == BCS_OK) status = punch_some(store, more);
     if (store->free_no_holes) break;
   }

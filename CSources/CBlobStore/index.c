@@ -176,6 +176,25 @@ static int open_environment(bcs_store *store) {
  * that LMDB holds on it. */
 static const char *const file_names[] = {"data.mdb", "lock.mdb"};
 
+/* LMDB maps lock.mdb and makes it long without blocks. A reader that is registered in a page of it which has none on a
+ * full disk is SIGBUS, so all of it has blocks before it is mapped. An older one that finds none is used as it is. */
+static bcs_status allocate_lock_file(bcs_store *store) {
+  enum { SIZE = 64 * MAX_READERS + 4096 };
+  char path[4300];
+  struct stat st;
+  bcsi_join(store->index.path, file_names[1], path, sizeof path);
+  int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return BCS_OK; /* LMDB tells why */
+  int code = fstat(fd, &st) != 0 ? errno : 0;
+  if (code == 0 && S_ISREG(st.st_mode) && st.st_blocks * 512 < SIZE) {
+    if (st.st_size == 0) code = posix_fallocate(fd, 0, SIZE);
+    else (void)!fallocate(fd, 0, 0, SIZE);
+    if (code != 0) (void)!ftruncate(fd, 0);
+  }
+  close(fd);
+  return code == 0 ? BCS_OK : bcsi_fail_errno(code, "fallocate", path);
+}
+
 static bcs_status make_files(bcs_store *store) {
   for (int i = 0; i < 2; i++) {
     char path[4300];
@@ -187,7 +206,7 @@ static bcs_status make_files(bcs_store *store) {
     close(fd);
     if (code != 0) return bcsi_fail_errno(code, "chmod", path);
   }
-  return BCS_OK;
+  return allocate_lock_file(store);
 }
 
 static bcs_status set_modes(bcs_store *store) {

@@ -313,6 +313,7 @@ struct bcs_write {
   size_t key_count, attributes_count;
   size_t tags_count;
   bool has_attributes, has_tags, pin;
+  bool keeps_stale; /* a renewal that leaves the stale window; its record tells it no more after the first try */
   bcs_stage *stage;
   bcsi_identity trusted;    /* PUT_SHARED, PUT_STAGED: a file without a row whose bytes were hashed */
   bool is_trusted;

@@ -378,8 +378,9 @@ bcs_status bcs_lookup_digest(bcs_store *store, const uint8_t digest[BCS_DIGEST_S
 
 static void ignore(void *context, const bcs_record *record, bcs_body *body) { (void)context, (void)record, (void)body; }
 
-bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bcs_damage *damage) {
+static bcs_status check_once(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bcs_damage *damage, bool *again) {
   bcs_status status = check_forked(store);
+  *again = false;
   if (status != BCS_OK) return status;
   bcsi_reader *reader;
   status = bcsi_reader_enter(store, &reader);
@@ -396,16 +397,15 @@ bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bc
     memcpy(record.view.key_hash, key_hash, BCS_HASH_SIZE);
     set_mark(store, &record.view, 0); /* so that it is verified now, whatever was before */
     if (record.view.is_file) {
-      bool miss;
       search s = {store, key_hash, NULL, 0, NULL, 0, BCSI_LOOKUP_VERIFY, ignore, NULL, damage};
       status = bcsi_call_enter(store);
       if (status != BCS_OK) {
         bcsi_reader_leave(reader);
         return status;
       }
-      status = give_copy(&s, reader, &value, &record, &miss);
+      status = give_copy(&s, reader, &value, &record, again);
       bcsi_call_leave(store);
-      return miss ? BCS_DAMAGED : status;
+      return *again ? BCS_DAMAGED : status;
     }
   }
   if (!readable || !bcsi_record_sealed(&record) ||
@@ -416,5 +416,13 @@ bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bc
     status = BCS_DAMAGED;
   }
   bcsi_reader_leave(reader);
+  return status;
+}
+
+/* As with lookups: a file that is gone may have been removed with its entry since the snapshot. */
+bcs_status bcs_check(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE], bcs_damage *damage) {
+  bool again = true;
+  bcs_status status = BCS_OK;
+  for (int i = 0; again && i < RETRIES; i++) status = check_once(store, key_hash, damage, &again);
   return status;
 }

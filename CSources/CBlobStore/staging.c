@@ -61,10 +61,12 @@ bcs_status bcs_stage_begin(bcs_store *store, bcs_stage **out) {
   }
   int code = bcsi_fault("stage");
   if (code == 0) {
-    stage->fd = openat(store->staging_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                       store->file_mode);
-    if (stage->fd < 0) code = errno;
-    else memcpy(stage->name, name, sizeof name);
+    do { /* where no inode is left, one entry that has a file makes room */
+      stage->fd = openat(store->staging_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                         store->file_mode);
+      code = stage->fd < 0 ? errno : 0;
+    } while (code != 0 && bcsi_make_space(store, code, 1));
+    if (code == 0) memcpy(stage->name, name, sizeof name);
   }
   if (code == 0 && fchmod(stage->fd, store->file_mode) != 0) code = errno; /* as configured, whatever the umask */
   if (code != 0) status = fail(store, code, "create", name);

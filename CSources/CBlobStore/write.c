@@ -185,6 +185,7 @@ bcs_status bcs_write_renew(bcs_store *store, const bcs_entry_spec *spec, uint64_
   if (status == BCS_OK) {
     write->generation = generation;
     write->has_attributes = spec->attributes != NULL;
+    write->keeps_stale = spec->stale_ms < 0;
     write->has_tags = spec->tags != NULL;
   }
   return finish(status, write, out);

@@ -101,10 +101,15 @@ final class Watch: Sendable {
 
   private func measure(_ processes: [Int32]) throws -> Look {
     let counted = cache.statistics
-    return try Look(
-      seconds: (ContinuousClock.now - start).seconds, used: counted.usedBytes,
-      walked: allocated(""), index: allocated("index/data.mdb"), blobs: allocated("blobs"),
-      blobsCounted: counted.blobAllocatedBytes, evictions: counted.evictions,
+    let walked = try allocated("")
+    let index = try allocated("index/data.mdb")
+    // Of a walk beside writers only the counts before and after it tell something.
+    let before = cache.statistics.blobAllocatedBytes
+    let blobs = try allocated("blobs")
+    let after = cache.statistics.blobAllocatedBytes
+    return Look(
+      seconds: (ContinuousClock.now - start).seconds, used: counted.usedBytes, walked: walked,
+      index: index, blobs: blobs, blobsCounted: max(before, after), evictions: counted.evictions,
       evictionAge: counted.evictionAge, resident: processes.map(residentBytes))
   }
 
@@ -117,18 +122,20 @@ final class Watch: Sendable {
 
 /// What the directory may take.
 ///
-/// The limit counts pages of the index that are in use, and a walk sees its file, free pages included: it does not
-/// shrink, and they are used before it grows. So what is used bounds the index, and the walk all else; and the blob
-/// files that it finds must be those that are counted.
+/// The limit counts pages of the index that are in use, and a walk sees its file, free pages included, up to four times
+/// their allowance. So what is used bounds the index in use, the walk its file and all else; and the blob files that it
+/// finds must be those that are counted.
 struct Bound: Sendable {
   /// As recorded in the directory.
   let limit: Int
   /// One write batch: a commit keeps to the limit to within what it brings itself. Each client has at most one store
   /// under way, and a body brings a piece at a time, for which room is made.
   let batch = Worker.clients * Origin.piece
-  /// What a walk finds and the limit does not count: 256 folders of a block or two, `FORMAT`, `LOCK` and `lock.mdb`,
-  /// about 1 MiB (Guarantees, 6).
-  let overhead = 5 << 18
+  /// What a walk finds and the limit does not count: 256 folders of a block or two, `FORMAT`, `LOCK`, `lock.mdb` and
+  /// the ballast, about 2 MiB (Guarantees, 6).
+  let overhead = 9 << 18
+  /// Free pages of the index, while a reader that has no share of the processor keeps them.
+  var free: Int { 4 * max(4 << 20, limit / 16) }
 
   var used: Int { limit + batch }
   var walked: Int { limit + batch + overhead }
@@ -142,6 +149,11 @@ struct Bound: Sendable {
     if look.walked - look.index > walked {
       return at + "\(grouped(look.walked - look.index)) bytes are allocated outside the index's "
         + "file; limit, batch and overhead are \(grouped(walked))"
+    }
+    if look.index > limit + batch + free {
+      return at
+        + "\(grouped(look.index)) bytes are allocated to the index's file; limit, batch and "
+        + "free pages are \(grouped(limit + batch + free))"
     }
     if look.blobs > look.blobsCounted + batch + overhead {
       return at + "\(grouped(look.blobs)) bytes of blob files are allocated; counted, batch and "
