@@ -106,7 +106,7 @@ struct PowerCutTests {
     if let only = Machine.cutScenario, !scenario.name.contains(only) { return }
     let shares =
       Machine.cutScenario == nil ? Self.scenarios.reduce(0) { $0 + $1.share } : scenario.share
-    let count = ((Machine.cuts ?? 160) * scenario.share + shares - 1) / shares
+    let count = ((Machine.cuts ?? 220) * scenario.share + shares - 1) / shares
     let recorded = try await record(scenario)
     let seed = Machine.cuts == nil ? 0 : UInt64.random(in: 0..<1 << 40)
     let (recording, contents) = (recorded.recording, recorded.mapped)
