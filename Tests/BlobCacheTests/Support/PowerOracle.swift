@@ -10,7 +10,7 @@ import Testing
 struct PowerOracle {
   /// Whether a `.checkpointed` directory goes back to its last checkpoint. Until it does, its index begins anew after
   /// another boot, and nothing is promised but that no wrong byte is served.
-  static let hasCheckpoints = false
+  static let hasCheckpoints = true
 
   enum Effect: Equatable {
     case store(size: Int, seed: UInt64)
