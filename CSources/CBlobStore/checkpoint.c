@@ -36,8 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIN_NUMBERS = 4096, PAGE_MOST = 65536 };
-static const off_t PINS = (off_t)1 << 24; /* bytes of LOCK, behind those of lock.c and before those of lease.c */
+enum { PAGE_MOST = 65536 };
 static const char checkpoint_magic[8] = {'B','C','C','H','K','P','T','1'};
 static const char published_name[] = "index/checkpoint";
 
@@ -149,148 +148,7 @@ static bcs_status copy_metas(bcs_store *store, MDB_txn *txn, header *h, uint8_t 
   return digest_of(h, *pages, h->checksum);
 }
 
-/* ---- pins. All under the write lock. */
-
-/* The table of readers as LMDB 0.9 has it in lock.mdb, which it maps. mdb.c: MDB_txninfo, MDB_reader. */
-typedef struct reader_row {
-  _Atomic uint64_t transaction; /* all ones: it rests */
-  _Atomic int32_t pid;
-  uint8_t rest[64 - 12];
-} reader_row;
-enum { READERS_AT = 128, COUNT_AT = 56 };
-
-static reader_row *reader_table(bcs_store *store, uint32_t *count) {
-  if (!store->reader_table) {
-    char wanted[4300], line[4600];
-    bcsi_join(store->index.path, "lock.mdb", wanted, sizeof wanted);
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps) return NULL;
-    while (!store->reader_table && fgets(line, sizeof line, maps)) {
-      unsigned long from, to, offset;
-      if (strstr(line, wanted) && sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) == 3 && offset == 0 &&
-          to - from >= READERS_AT + sizeof(reader_row))
-        store->reader_table = (void *)from, store->reader_table_size = to - from;
-    }
-    fclose(maps);
-    if (!store->reader_table) return NULL;
-  }
-  uint8_t *table = store->reader_table;
-  uint32_t magic;
-  memcpy(&magic, table, sizeof magic);
-  memcpy(count, table + COUNT_AT, sizeof *count);
-  if (magic != 0xBEEFC0DE || READERS_AT + (uint64_t)*count * sizeof(reader_row) > store->reader_table_size) return NULL;
-  return (reader_row *)(void *)(table + READERS_AT);
-}
-
-/* While every other reader of this process rests, the one that sees this transaction is the pin. 0: not found, and then
- * a pin of a process that stands still stays where it is. */
-static uint32_t find_row(bcs_store *store, uint64_t transaction) {
-  uint32_t count, found = 0;
-  reader_row *rows = reader_table(store, &count);
-  for (uint32_t i = 0; rows && i < count; i++) {
-    if (atomic_load(&rows[i].pid) != getpid() || atomic_load(&rows[i].transaction) != transaction) continue;
-    if (found != 0) return 0;
-    found = i + 1;
-  }
-  return found;
-}
-
-/* Of another process, and only the pin that the table's head named. */
-static void take_out(bcs_store *store, uint32_t row, uint64_t transaction) {
-  uint32_t count;
-  reader_row *rows = reader_table(store, &count);
-  if (rows && row > 0 && row <= count)
-    atomic_compare_exchange_strong(&rows[row - 1].transaction, &transaction, UINT64_MAX);
-}
-
-static bool lock_number(bcs_store *store, uint32_t number) {
-  return bcsi_lock_range(store->lock_fd, PINS + number, 1, F_WRLCK, F_OFD_SETLK) == 0;
-}
-
-/* Both at once, and once in the life of an environment: the gate is closed for a moment, so that their rows can be told
- * from those of lookups. They rest until they are taken. */
-static bcs_status make_pins(bcs_store *store) {
-  int rc = 0;
-  pthread_mutex_lock(&store->index.transaction);
-  if (!bcsi_gate_close(&store->index)) {
-    pthread_mutex_unlock(&store->index.transaction);
-    return bcsi_fail(BCS_CLOSED, 0, "checkpoint", store->index.path, NULL);
-  }
-  for (int i = 0; rc == 0 && i < 2; i++) {
-    bcsi_pin *pin = &store->pins[i];
-    if (pin->txn) continue;
-    if ((rc = bcsi_begin_at_open(store, MDB_RDONLY, &pin->txn)) != 0) pin->txn = NULL;
-    if (rc != 0) break;
-    pin->row = find_row(store, mdb_txn_id(pin->txn));
-    mdb_txn_reset(pin->txn);
-  }
-  bcsi_gate_open(&store->index);
-  pthread_mutex_unlock(&store->index.transaction);
-  return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
-}
-
-/* Another process may have made the map larger: a lookup takes that over. */
-static int renew(bcs_store *store, bcsi_pin *pin) {
-  int rc = mdb_txn_renew(pin->txn);
-  if (rc != MDB_MAP_RESIZED) return rc;
-  bcsi_reader *reader;
-  if (bcsi_reader_enter(store, &reader) != BCS_OK) return rc;
-  bcsi_reader_leave(reader);
-  return mdb_txn_renew(pin->txn);
-}
-
-/* Not by the number of the settled pin: while its lock is held, that one is taken to be there. */
-static bcs_status take_pin(bcs_store *store, bcsi_pin *pin) {
-  bcs_status status = store->pins[0].txn && store->pins[1].txn ? BCS_OK : make_pins(store);
-  if (status != BCS_OK) return status;
-  int rc = renew(store, pin);
-  if (rc == EINVAL || rc == MDB_BAD_RSLOT) { /* its row was taken for that of a dead process */
-    mdb_txn_abort(pin->txn);
-    pin->txn = NULL;
-    status = make_pins(store);
-    if (status != BCS_OK) return status;
-    rc = renew(store, pin);
-  }
-  if (rc != 0) return bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
-  pin->transaction = mdb_txn_id(pin->txn);
-  for (uint32_t number = 1; number <= PIN_NUMBERS; number++) {
-    if (number == load(&head_of(store)->checkpoint_pin) || store->pins[0].number == number ||
-        store->pins[1].number == number || !lock_number(store, number))
-      continue;
-    pin->number = number;
-    return BCS_OK;
-  }
-  mdb_txn_reset(pin->txn);
-  return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
-}
-
-static void release_pin(bcs_store *store, bcsi_pin *pin) {
-  if (pin->number == 0) return;
-  mdb_txn_reset(pin->txn);
-  (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
-  pin->number = 0;
-}
-
-/* Those of checkpoints before the settled one, or of the same state by another pin. */
-static void release_older(bcs_store *store) {
-  for (int i = 0; i < 2; i++)
-    if (!store->pins[i].is_draft && store->pins[i].number != load(&head_of(store)->checkpoint_pin))
-      release_pin(store, &store->pins[i]);
-}
-
-static bcsi_pin *free_pin(bcs_store *store) {
-  release_older(store);
-  for (int i = 0; i < 2; i++)
-    if (store->pins[i].number == 0) return &store->pins[i];
-  return NULL;
-}
-
-static bool is_held(bcs_store *store) {
-  uint32_t number = (uint32_t)load(&head_of(store)->checkpoint_pin);
-  for (int i = 0; i < 2; i++)
-    if (number != 0 && store->pins[i].number == number) return store->pins[i].transaction == settled(store);
-  return number != 0 && number <= PIN_NUMBERS && bcsi_lock_of_other(store->lock_fd, PINS + number) != 0;
-}
+/* ---- settling, under the write lock */
 
 static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
   struct head *head = head_of(store);
@@ -303,9 +161,9 @@ static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
   put(&head->checkpoint_row, pin->row);
   put(&head->checkpoint_ms, (uint64_t)now_ms());
   if (published > load(&head->files_synced)) put(&head->files_synced, published);
-  if (before != 0 && before <= pin->transaction && !own) take_out(store, row, before);
+  if (before != 0 && before <= pin->transaction && !own) bcsi_pin_take_out(store, row, before);
   store->checkpoint_wanted = false;
-  release_older(store);
+  bcsi_pins_release_older(store);
 }
 
 /* ---- making one */
@@ -375,8 +233,8 @@ static bcs_status sync_all(bcs_store *store, const draft *d) {
 /* With the write lock. */
 static bcs_status begin(bcs_store *store, draft *d) {
   memset(d, 0, sizeof *d);
-  if (!(d->pin = free_pin(store))) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
-  bcs_status status = take_pin(store, d->pin);
+  if (!(d->pin = bcsi_pin_free(store))) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
+  bcs_status status = bcsi_pin_take(store, d->pin);
   if (status != BCS_OK) {
     d->pin = NULL;
     return status;
@@ -411,7 +269,7 @@ static bcs_status publish(bcs_store *store, draft *d) {
 static void end(bcs_store *store, draft *d, bcs_status status) {
   if (d->pin) d->pin->is_draft = false;
   if (status == BCS_OK && d->h.transaction >= settled(store)) settle(store, d->pin, d->published);
-  else if (d->pin) release_pin(store, d->pin);
+  else if (d->pin) bcsi_pin_release(store, d->pin);
   if (status != BCS_OK && d->name[0]) (void)unlinkat(store->root_fd, d->name, 0);
   free(d->pages);
   free(d->files);
@@ -489,7 +347,7 @@ bcs_status bcsi_checkpoint(bcs_store *store, bool wait) {
 static void release_needless(bcs_store *store) {
   if (store->pins[0].number == 0 && store->pins[1].number == 0) return; /* at most a moment late */
   if (bcsi_writer_lock(store, true) != BCS_OK) return;
-  release_older(store);
+  bcsi_pins_release_older(store);
   bcsi_writer_unlock(store);
 }
 
@@ -511,7 +369,7 @@ bool bcs_wants_checkpoint(bcs_store *store) { return store->checkpoint_wanted; }
 /* ---- the writer's side */
 
 bool bcsi_checkpoint_is_held(bcs_store *store) {
-  return !has_checkpoints(store) || settled(store) == 0 || is_held(store);
+  return !has_checkpoints(store) || settled(store) == 0 || bcsi_pin_is_held(store);
 }
 
 uint64_t bcsi_checkpoint_transaction(bcs_store *store) { return has_checkpoints(store) ? settled(store) : 0; }
@@ -523,7 +381,7 @@ void bcsi_checkpoint_give_up(bcs_store *store) {
   put(&head->checkpoint, 0);
   put(&head->checkpoint_pin, 0);
   put(&head->checkpoint_published, 0);
-  for (int i = 0; i < 2; i++) release_pin(store, &store->pins[i]);
+  for (int i = 0; i < 2; i++) bcsi_pin_release(store, &store->pins[i]);
 }
 
 /* With the write lock, before a transaction that is to change something. */
@@ -607,18 +465,6 @@ void bcsi_checkpoint_forget(bcs_store *store) {
   put(&head->checkpoint_pin, 0);
   put(&head->checkpoint_published, 0);
   store->checkpoint_lost = false;
-}
-
-/* The environment goes, and its readers with it. Under the write lock where that is free: a writer of another process
- * may just rely on the pin. */
-void bcsi_checkpoint_unpin(bcs_store *store) {
-  for (int i = 0; i < 2; i++) {
-    bcsi_pin *pin = &store->pins[i];
-    if (pin->number != 0) (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
-    if (pin->txn) mdb_txn_abort(pin->txn);
-    *pin = (bcsi_pin){0};
-  }
-  store->reader_table = NULL;
 }
 
 /* With the write lock, after the commit. */

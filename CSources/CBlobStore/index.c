@@ -311,7 +311,7 @@ static void abort_readers(bcsi_index *index) {
 
 void bcsi_index_close(bcs_store *store) {
   if (!store->index.env) return;
-  bcsi_checkpoint_unpin(store);
+  bcsi_pins_drop(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   store->index.env = NULL;
@@ -383,7 +383,7 @@ void bcsi_gate_open(bcsi_index *index) {
 }
 
 static bcs_status reopen(bcs_store *store) {
-  bcsi_checkpoint_unpin(store);
+  bcsi_pins_drop(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);
   int rc = open_environment(store);
@@ -530,7 +530,7 @@ bcs_status bcsi_index_grow(bcs_store *store) {
 
 static bcs_status begin_anew(bcs_store *store) {
   bool damaged;
-  bcsi_checkpoint_unpin(store);
+  bcsi_pins_drop(store);
   bcsi_checkpoint_forget(store);
   abort_readers(&store->index);
   mdb_env_close(store->index.env);

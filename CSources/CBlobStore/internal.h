@@ -426,7 +426,7 @@ bcs_status bcsi_free_sweep(bcs_store *store, bool *more);
 enum { BCSI_HELD_BY_CHECKPOINT = -1 };
 bcs_status bcsi_free_admits(bcs_store *store); /* BCS_HELD: no store, while a reader or a checkpoint keeps so many */
 
-/* ---- checkpoint.c */
+/* ---- pins.c */
 typedef struct bcsi_pin {
   MDB_txn *txn; /* rests while number is 0 */
   uint64_t transaction;
@@ -434,6 +434,15 @@ typedef struct bcsi_pin {
   bool is_draft;   /* of a checkpoint that is being made */
   uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
 } bcsi_pin;
+bcsi_pin *bcsi_pin_free(bcs_store *store); /* NULL: both are held */
+bcs_status bcsi_pin_take(bcs_store *store, bcsi_pin *pin); /* of the newest state */
+void bcsi_pin_release(bcs_store *store, bcsi_pin *pin);
+void bcsi_pins_release_older(bcs_store *store);
+bool bcsi_pin_is_held(bcs_store *store); /* that of the settled checkpoint, by whomever */
+void bcsi_pin_take_out(bcs_store *store, uint32_t row, uint64_t transaction);
+void bcsi_pins_drop(bcs_store *store); /* before the environment goes */
+
+/* ---- checkpoint.c */
 bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */
 bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
 void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
@@ -443,7 +452,6 @@ bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored);
 bcs_status bcsi_checkpoint_load(bcs_store *store);
 void bcsi_checkpoint_forget(bcs_store *store);
 void bcsi_checkpoint_give_up(bcs_store *store); /* with the write lock */
-void bcsi_checkpoint_unpin(bcs_store *store);
 
 /* ---- ballast.c */
 void bcsi_ballast_take(bcs_store *store);
