@@ -7,6 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of the newest state. What the last commit has told leaves out what LMDB wrote to commit it: some pages of its free
+ * list. */
+static uint64_t index_live(bcs_store *store) {
+  bcsi_reader *reader;
+  if (bcsi_reader_try_enter(store, &reader) != BCS_OK) return bcsi_slots_live(store);
+  uint64_t live = bcsi_index_live(store, reader->txn);
+  bcsi_reader_leave(reader);
+  return live;
+}
+
 bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   memset(out, 0, sizeof *out);
   bcs_status status = bcsi_call_enter(store);
@@ -24,7 +34,7 @@ bcs_status bcs_count(bcs_store *store, bcs_counters *out) {
   }
   out->pinned_entries = totals.pinned_entries;
   out->pinned_bytes = totals.pinned_bytes;
-  out->used_bytes = bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated;
+  out->used_bytes = bcsi_used_bytes(store, &totals, index_live(store)) + totals.trash_allocated;
   out->staging_allocated = bcsi_slots_staging(store);
   out->quarantine_allocated = totals.quarantine_allocated;
   out->evictions = bcsi_slots_evictions(store);
