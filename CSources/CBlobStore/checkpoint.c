@@ -442,6 +442,7 @@ bcs_status bcsi_checkpoint_load(bcs_store *store) {
   free(pages);
   if (status != BCS_OK && status != BCS_MISS) return status;
   bool usable = status == BCS_OK && h.transaction <= last_transaction(store);
+  if (usable && (status = sync_folder(store)) != BCS_OK) return status; /* who renamed it may have died before it could */
   if (!usable && unlinkat(store->root_fd, published_name, 0) != 0 && errno != ENOENT)
     return fail(store, errno, "unlink", published_name);
   put(&head->checkpoint, usable ? h.transaction : 0);

@@ -109,7 +109,7 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS] [limit=BYTES]`
+  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS] [limit=BYTES] [every=MILLISECONDS]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
@@ -127,6 +127,9 @@ struct Commands {
       case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
       case "sweep":
         configuration.sweepInterval = .milliseconds(try number(parts, 1) { Int($0) })
+      case "every":
+        configuration.durability = .checkpointed(
+          every: .milliseconds(try number(parts, 1) { Int($0) }))
       case "limit": configuration.limits = .init(bytes: try number(parts, 1) { Int($0) })
       case "inline": configuration.inlineThreshold = try number(parts, 1) { UInt32($0) }
       default: throw UsageError(description: "unknown option \(option)")

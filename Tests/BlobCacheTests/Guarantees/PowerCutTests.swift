@@ -87,6 +87,22 @@ struct PowerCutTests {
         ]
       ], share: 2),
     Scenario(
+      name: "checkpointed, one process, many checkpoints", isDurable: false,
+      processes: [
+        [
+          "recorded 51 50 2 20 flush", "reopen", "recorded 52 40 3 20 clear flush", "reboot",
+          "recorded 53 30 1 20 flush", "reboot", "recorded 54 15 1 20",
+        ]
+      ], options: "every=10", share: 2),
+    Scenario(
+      name: "checkpointed, free pages become holes", isDurable: false, evicts: true,
+      processes: [
+        [
+          "recorded 55 40 2 20 flush", "clear", "recorded 56 60 2 20 flush", "clear",
+          "recorded 57 30 2 20 flush",
+        ]
+      ], options: "limit=16777216 inline=65536 every=20"),
+    Scenario(
       name: "checkpointed, two processes at a limit", isDurable: false, evicts: true, keys: 40,
       processes: [
         ["recorded 61 80 3 40 flush", "reopen", "recorded 62 20 1 40"],
