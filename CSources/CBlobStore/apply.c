@@ -158,7 +158,7 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
   if (*rc != 0) return BCS_OK;
   bcs_status status = bcsi_blob_stat(store, digest, &st);
   if (status != BCS_OK && status != BCS_MISS && status != BCS_DAMAGED) return status;
-  bool there = status == BCS_OK && (uint64_t)st.st_size == size, is_new = !known;
+  bool stands = status == BCS_OK, there = stands && (uint64_t)st.st_size == size, is_new = !known;
   if (there && !was_published(b, digest)) {
     bcsi_identity identity;
     bcsi_identify(&st, &identity);
@@ -166,6 +166,9 @@ static bcs_status place_file(bcsi_batch *b, bcs_write *write, const uint8_t *dig
   }
   if (!there) {
     if (!write->stage || write->stage->published) return BCS_NEED_BODY;
+    /* A checkpoint may know the file that is there: what takes its name is on the disk before. In a durable directory all
+     * are. */
+    if (stands && !store->durable && (status = bcsi_blob_sync_staged(store, write->stage->name)) != BCS_OK) return status;
     status = bcsi_blob_publish(store, write->stage->name, digest);
     if (status != BCS_OK) return status;
     write->stage->published = true;

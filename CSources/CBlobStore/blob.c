@@ -144,6 +144,16 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
   return fail(store, errno, "rename", digest);
 }
 
+bcs_status bcsi_blob_sync_staged(bcs_store *store, const char *staged) {
+  char shown[4300];
+  snprintf(shown, sizeof shown, "%s/staging/%s", store->info.path, staged);
+  int fd = openat(store->staging_fd, staged, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return bcsi_fail_errno(errno, "open", shown);
+  bcs_status status = fsync(fd) != 0 ? bcsi_fail_errno(errno, "fsync", shown) : BCS_OK;
+  close(fd);
+  return status;
+}
+
 bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]) {
   char name[BCSI_NAME_MAX];
   bcsi_blob_name(digest, name);

@@ -273,6 +273,7 @@ bcs_status bcsi_blob_open(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE
 bcs_status bcsi_blob_read(int fd, uint64_t size, bool may_map, const char *shown, bcs_body *out);
 bcs_status bcsi_blob_hash_file(int fd, uint8_t out[BCS_DIGEST_SIZE], uint64_t *size, const char *shown);
 bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t digest[BCS_DIGEST_SIZE]);
+bcs_status bcsi_blob_sync_staged(bcs_store *store, const char *staged);
 bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]);
 bcs_status bcsi_blob_sync_folder(bcs_store *store, uint8_t first);
 bcs_status bcsi_blob_quarantine(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]);

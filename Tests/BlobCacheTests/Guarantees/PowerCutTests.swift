@@ -94,6 +94,15 @@ struct PowerCutTests {
           "recorded 53 30 1 20 flush", "reboot", "recorded 54 15 1 20",
         ]
       ], options: "every=10", share: 2),
+    // What is stored again at once is not trusted yet, so a new file takes the name of one that a checkpoint knows.
+    Scenario(
+      name: "checkpointed, the same content again", isDurable: false,
+      processes: [
+        [
+          "recorded 58 8 1 20 flush", "stored 4 50000 9", "recorded 59 6 1 20 flush",
+          "stored 5 50000 9", "stored 6 50000 9", "recorded 48 6 1 20 flush", "stored 7 50000 9",
+        ]
+      ]),
     Scenario(
       name: "checkpointed, free pages become holes", isDurable: false, evicts: true,
       processes: [
