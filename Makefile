@@ -64,6 +64,10 @@ docs: bootstrap ## the documentation, into .build/docs; warnings are errors
 micro: bootstrap ## the speed table, each row against its baseline (ARGS=--json for programs)
 	$(SWIFT) run -c release $(BENCH) blobcache-bench micro $(ARGS)
 
+.PHONY: checkpoints
+checkpoints: bootstrap ## what checkpoints cost stores and lookups
+	$(SWIFT) run -c release $(BENCH) blobcache-bench checkpoints $(ARGS)
+
 .PHONY: threshold
 threshold: bootstrap ## the measurement that chose how large a body may stand in the index
 	$(SWIFT) run -c release $(BENCH) blobcache-bench threshold $(ARGS)

@@ -149,9 +149,10 @@ bcs_status bcsi_blob_sync_staged(bcs_store *store, const char *staged) {
   snprintf(shown, sizeof shown, "%s/staging/%s", store->info.path, staged);
   int fd = openat(store->staging_fd, staged, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return bcsi_fail_errno(errno, "open", shown);
-  bcs_status status = fsync(fd) != 0 ? bcsi_fail_errno(errno, "fsync", shown) : BCS_OK;
+  int code = bcsi_fault("replace-sync");
+  if (code == 0 && fsync(fd) != 0) code = errno;
   close(fd);
-  return status;
+  return code == 0 ? BCS_OK : bcsi_fail_errno(code, "fsync", shown);
 }
 
 bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]) {

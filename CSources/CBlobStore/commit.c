@@ -364,8 +364,9 @@ bcs_status bcs_trim(bcs_store *store, const bcs_limits *limits, int64_t now_ms, 
   *more = false;
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
-  status = store->options.read_only ? bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL)
-                                    : bcsi_writer_lock(store, false);
+  if (store->options.read_only) status = bcsi_fail(BCS_READ_ONLY, 0, "trim", store->info.path, NULL);
+  if (status == BCS_OK && limits) status = bcsi_check_free(store, limits->minimum_free, "trim");
+  if (status == BCS_OK) status = bcsi_writer_lock(store, false);
   if (status == BCS_OK) {
     bcs_limits own = bcsi_limits(store);
     if (limits) own = stricter_of(&own, limits);

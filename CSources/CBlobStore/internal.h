@@ -222,6 +222,7 @@ int64_t bcsi_limit_age_ms(bcs_store *store);
 uint64_t bcsi_limit_room(uint64_t bytes); /* of a limit, for entries */
 bcs_limits bcsi_limits_default(void);
 uint64_t bcsi_disk_free(bcs_store *store);
+bcs_status bcsi_check_free(bcs_store *store, uint64_t minimum, const char *operation);
 bool bcsi_disk_lacks(bcs_store *store, uint64_t minimum, uint64_t expected);
 bool bcsi_disk(bcs_store *store, uint64_t minimum, uint64_t *free, uint64_t *reserve);
 int bcsi_limits_get(bcs_store *store, MDB_txn *txn, bcs_limits *out);

@@ -2,6 +2,8 @@
  * process reads them at every commit. Zero: no limit of that kind. */
 #include "internal.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -83,6 +85,17 @@ static bcs_status set_locked(bcs_store *store, const bcs_limits *limits, bool *f
   return BCS_OK;
 }
 
+/* More than all of the file system would leave no file in the cache. */
+bcs_status bcsi_check_free(bcs_store *store, uint64_t minimum, const char *operation) {
+  struct statvfs fs;
+  if (minimum == 0 || minimum == BCS_FREE_BY_SIZE || fstatvfs(store->root_fd, &fs) != 0) return BCS_OK;
+  uint64_t size = (uint64_t)fs.f_blocks * fs.f_frsize;
+  if (minimum < size) return BCS_OK;
+  char cause[160];
+  snprintf(cause, sizeof cause, "%" PRIu64 " bytes are to stay free, and the file system has %" PRIu64, minimum, size);
+  return bcsi_fail(BCS_INVALID, 0, operation, store->info.path, cause);
+}
+
 bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits) {
   bcs_status status = bcsi_call_enter(store);
   if (status != BCS_OK) return status;
@@ -90,7 +103,7 @@ bcs_status bcs_set_limits(bcs_store *store, const bcs_limits *limits) {
     status = bcsi_fail(BCS_READ_ONLY, 0, "set limits", store->info.path, NULL);
   } else if ((limits->bytes != 0 && limits->bytes < BCS_LIMIT_BYTES_MIN) || limits->age_ms < 0) {
     status = bcsi_fail(BCS_INVALID, 0, "set limits", store->info.path, "a limit in bytes is at least 1 MiB");
-  } else {
+  } else if ((status = bcsi_check_free(store, limits->minimum_free, "set limits")) == BCS_OK) {
     status = bcsi_writer_lock(store, false);
     if (status == BCS_OK) {
       bool full;

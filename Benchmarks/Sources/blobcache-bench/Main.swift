@@ -23,6 +23,10 @@ enum Main {
                    --only ROW         the rows whose name contains ROW
                    --json             one object a line
                    --quick            smaller data, fewer rounds: for CI
+      checkpoints what they cost: stores and lookups with one every 5 seconds and with none
+                   --seconds N        of each run (12)
+                   --rounds N         of runs (3)
+                   --quick            a run of 2 seconds each
       threshold  bodies inline in the index against files, 2 to 64 KiB
                    --quick            less data
       trace      hit ratios of traces (FILE… of lines `key size`, also .xz, `-`: standard input)
@@ -44,6 +48,7 @@ enum Main {
         case "stress", "soak": try await Stress.run(options)
         case "stress-worker": try await Worker.run(options)
         case "micro": try await Micro.run(options)
+        case "checkpoints": try await Checkpoints.run(options)
         case "threshold": try Threshold.run(options)
         case "trace": try await Replay.run(options)
         case "help":

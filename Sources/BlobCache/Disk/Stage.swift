@@ -1,4 +1,5 @@
 internal import CBlobStore
+internal import Dispatch
 internal import Synchronization
 
 /// Owns a C stage: a body on its way into a file. Every call blocks, so they are made on the
@@ -30,8 +31,11 @@ final class Stage: Sendable {
       let status = unsafe bcs_stage_begin(store, &begun)
       guard status == BCS_OK, let begun = unsafe begun else { throw status.lastError("stage") }
       let slot = unsafe StageSlot(begun)
-      // At once, so that the shutdown finds it.
-      handle.stages.insert(slot)
+      // At once, so that the shutdown finds it, or has been.
+      guard handle.stages.insert(slot) else {
+        slot.free()
+        throw .closed("stage")
+      }
       return slot
     }
     return Stage(handle, slot)
@@ -179,8 +183,21 @@ final class Stage: Sendable {
 
   private let state = Mutex(State())
   private let pointer: OpaquePointer
+  /// Left when it is freed, which whoever uses it may have to do.
+  private let freed = DispatchGroup()
 
-  init(_ pointer: OpaquePointer) { unsafe self.pointer = pointer }
+  init(_ pointer: OpaquePointer) {
+    unsafe self.pointer = pointer
+    freed.enter()
+  }
+
+  private func release() {
+    unsafe bcs_stage_free(pointer)
+    freed.leave()
+  }
+
+  /// Blocks for as long as a call takes that is inside.
+  func waitUntilFreed() { freed.wait() }
 
   func use<R>(
     _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
@@ -196,7 +213,7 @@ final class Stage: Sendable {
         state.users -= 1
         return state.isFreed && state.users == 0
       }
-      if mustFree { unsafe bcs_stage_free(pointer) }
+      if mustFree { release() }
     }
     return try unsafe body(pointer)
   }
@@ -207,21 +224,39 @@ final class Stage: Sendable {
       state.isFreed = true
       return state.users == 0
     }
-    if mustFree { unsafe bcs_stage_free(pointer) }
+    if mustFree { release() }
   }
 }
 
 /// The stages of a store that are not freed, for its shutdown.
 final class StageList: Sendable {
-  private let list = Mutex<[ObjectIdentifier: StageSlot]>([:])
-
-  func insert(_ slot: StageSlot) { list.withLock { $0[ObjectIdentifier(slot)] = slot } }
-
-  func remove(_ slot: StageSlot) {
-    _ = list.withLock { $0.removeValue(forKey: ObjectIdentifier(slot)) }
+  private struct State {
+    var slots: [ObjectIdentifier: StageSlot] = [:]
+    var isClosed = false
   }
 
+  private let state = Mutex(State())
+
+  /// False after the shutdown: its file would stay.
+  func insert(_ slot: StageSlot) -> Bool {
+    state.withLock { state in
+      if state.isClosed { return false }
+      state.slots[ObjectIdentifier(slot)] = slot
+      return true
+    }
+  }
+
+  func remove(_ slot: StageSlot) {
+    _ = state.withLock { $0.slots.removeValue(forKey: ObjectIdentifier(slot)) }
+  }
+
+  /// Their files are gone when it returns; none comes later.
   func freeAll() {
-    for slot in list.withLock({ Array($0.values) }) { slot.free() }
+    let slots = state.withLock { state in
+      state.isClosed = true
+      return Array(state.slots.values)
+    }
+    for slot in slots { slot.free() }
+    for slot in slots { slot.waitUntilFreed() }
   }
 }

@@ -19,7 +19,8 @@ extension BlobCache {
     /// kept as stale either.
     public var age: Duration?
     /// Bytes of the file system that are left free for others. Blob files make room for it; the
-    /// index's file does not shrink. Nil: 5 % of the file system, 1 GiB at most; 0: none.
+    /// index's file gives back free pages only. As much as the file system has is an error. Nil: 5 % of
+    /// the file system, 1 GiB at most; 0: none.
     public var minimumFreeDisk: Int?
 
     /// Any combination of limits.

@@ -320,6 +320,23 @@ struct LimitsHoldTests {
     #expect(fileStatus(absent) == nil)
   }
 
+  @Test func moreFreeDiskThanThereIsIsAnErrorAndChangesNothing() async throws {
+    let cache = try open(.entries(7))
+    try await cache.store(seededBytes(count: 50_000, seed: 1), for: "key")
+    let limits = BlobCache.Limits(minimumFreeDisk: 1 << 50)
+    for error in [
+      try await errorOf { _ = try self.open(limits) },
+      try await errorOf { try await cache.trim(to: limits) },
+      try await errorOf { try await cache.trim(to: limits, recording: true) },
+    ] {
+      #expect(error.code == .invalidArgument)
+      #expect(error.cause?.contains("the file system has") == true)
+    }
+    #expect(try cache.limits == .entries(7))
+    #expect(cache.statistics.entries == 1)
+    try await cache.close()
+  }
+
   @Test func absurdlyLargeLimitsAreNoLimits() async throws {
     let cache = try open(.init(bytes: .max, entries: .max, age: .seconds(Int64.max / 1_000)))
     try await fill(cache, 0..<20, size: 100)
