@@ -32,7 +32,8 @@ struct ReplacedFileTests {
     let third = try staged(store, "third")
     #expect(store.commit([first.1]) == [BCS_OK])
     #expect(bcs_checkpoint(store.raw, 0) == BCS_OK)
-    let failing = FaultHook.here({ $0 == "replace-sync" ? EIO : 0 }) { store.commit([second.1]) }
+    let failing = FaultHook.here(
+      { $0 == "replace-sync" ? EIO : 0 }, during: { store.commit([second.1]) })
     #expect(failing == [BCS_IO])
     #expect(store.record("second") == nil)
     #expect(store.record("first")?.size == 100_000)
