@@ -104,20 +104,24 @@ static bcs_status make_room(bcs_store *store, const bcs_limits *limits, uint64_t
   return status;
 }
 
-/* Whether entries are what is in the way: of a step that failed with `code` for want of so many bytes. */
-static bool would_help(bcs_store *store, int code, uint64_t bytes) {
-  enum { NEARLY_FULL = 16 << 20 };
+/* Whether entries are what is in the way: of a step that failed with `code` for want of so many bytes. Where it is inodes
+ * that are short, of however few: some may have come free since. */
+static bool would_help(bcs_store *store, int code, uint64_t *bytes) {
+  enum { NEARLY_FULL = 16 << 20, FEW_INODES = 64, SOME_FILES = 64 << 10 };
   struct statvfs fs;
   if (bcsi_limits(store).minimum_free == 0) return false; /* the disk may be filled: then what does not fit is not stored */
   if (code == EDQUOT) return true;
   if (code != ENOSPC || fstatvfs(store->root_fd, &fs) != 0) return false; /* EFBIG: a limit of the process */
-  return (uint64_t)fs.f_bavail * fs.f_frsize < bytes + NEARLY_FULL || (fs.f_files > 0 && fs.f_favail == 0);
+  if ((uint64_t)fs.f_bavail * fs.f_frsize < *bytes + NEARLY_FULL) return true;
+  if (fs.f_files == 0 || fs.f_favail >= FEW_INODES) return false;
+  if (*bytes > SOME_FILES) *bytes = SOME_FILES;
+  return true;
 }
 
 /* What goes counts as free as soon as it waits in the trash, so no more goes than is asked for, also where no space
  * comes of it. Ballast that it took is put back before others have the room. */
 bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes) {
-  if (!would_help(store, code, bytes)) return false;
+  if (!would_help(store, code, &bytes)) return false;
   uint64_t before = bcsi_disk_free(store), evicted = 0;
   bcs_limits limits = bcsi_limits(store);
   limits.minimum_free = before + bytes;
