@@ -134,7 +134,7 @@ enum Checkpoints {
     var load = Load(stores: 0)
     while ContinuousClock.now < end {
       var status = stat()
-      if stat("\(folder)/index/data.mdb", &status) == 0 {
+      if unsafe stat("\(folder)/index/data.mdb", &status) == 0 {
         load.index = max(load.index, Int(status.st_blocks) * 512)
       }
       try await Task.sleep(for: .milliseconds(20))
