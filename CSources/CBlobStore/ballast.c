@@ -7,24 +7,23 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { BALLAST = 1 << 20, PLENTY = 16 * BALLAST };
+enum { BALLAST = 1 << 20, PLENTY = 16 * BALLAST, AGAIN_AFTER = 64 /* commits */ };
 static const char ballast_name[] = "index/ballast";
-
-enum { AGAIN_AFTER = 64 /* commits */ };
 
 /* Best effort: without it, a full disk keeps what it has until somebody makes room. */
 static void take(bcs_store *store, uint64_t free) {
   struct stat st;
   store->ballast_wait = 0;
   if (fstatat(store->root_fd, ballast_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-      (!S_ISREG(st.st_mode) || st.st_blocks * 512 >= BALLAST))
+      (!S_ISREG(st.st_mode) || (st.st_blocks * 512 >= BALLAST && st.st_nlink == 1)))
     return;
   store->ballast_wait = AGAIN_AFTER;
   if (bcsi_disk_free(store) < free) return;
-  int fd = openat(store->root_fd, ballast_name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, store->file_mode);
+  bcsi_ballast_forget(store); /* part of it, or a link to what is not ours */
+  int fd = openat(store->root_fd, ballast_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, store->file_mode);
   if (fd < 0) return;
   if (fchmod(fd, store->file_mode) == 0 && posix_fallocate(fd, 0, BALLAST) == 0) store->ballast_wait = 0;
-  else (void)ftruncate(fd, 0);
+  else bcsi_ballast_forget(store);
   close(fd);
 }
 

@@ -26,6 +26,7 @@
  * entries, instead of the fault costing every store. */
 #include "slots.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -63,6 +64,11 @@ static uint64_t settled(bcs_store *store) { return load(&head_of(store)->checkpo
 static uint64_t last_transaction(bcs_store *store) {
   MDB_envinfo info;
   return store->index.env && mdb_env_info(store->index.env, &info) == 0 ? info.me_last_txnid : 0;
+}
+
+static uint64_t page_count(bcs_store *store) {
+  MDB_envinfo info;
+  return store->index.env && mdb_env_info(store->index.env, &info) == 0 ? info.me_last_pgno + 1 : 0;
 }
 
 static bcs_status fail(bcs_store *store, int code, const char *operation, const char *name) {
@@ -105,11 +111,13 @@ static void name_aside(uint32_t number, char out[64]) { snprintf(out, 64, "%s.%u
 static bcs_status write_aside(bcs_store *store, const header *h, const uint8_t *pages, const char *name) {
   char shown[4300];
   bcsi_join(store->info.path, name, shown, sizeof shown);
-  int code = bcsi_fault("checkpoint-write");
-  int fd = code == 0 ? openat(store->root_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-                              store->file_mode)
-                     : -1;
-  if (fd < 0) return bcsi_fail_errno(code != 0 ? code : errno, "create", shown);
+  int code = bcsi_fault("checkpoint-write"), fd = -1;
+  (void)unlinkat(store->root_fd, name, 0); /* of a process that was killed */
+  if (code == 0) {
+    fd = openat(store->root_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, store->file_mode);
+    code = fd < 0 ? errno : 0;
+  }
+  if (code != 0) return bcsi_fail_errno(code, "create", shown);
   bcs_status status = BCS_OK;
   if (fchmod(fd, store->file_mode) != 0) status = bcsi_fail_errno(errno, "chmod", shown);
   if (status == BCS_OK) status = bcsi_write_all(fd, h, sizeof *h, shown);
@@ -130,17 +138,12 @@ static bcs_status sync_folder(bcs_store *store) {
 }
 
 /* Both pages as they are, with the write lock: LMDB changes them only in a commit. */
-static bcs_status copy_metas(bcs_store *store, MDB_txn *txn, header *h, uint8_t **pages) {
-  int fd;
-  MDB_stat tree;
-  int rc = mdb_env_get_fd(store->index.env, &fd);
-  if (rc == 0) rc = mdb_stat(txn, store->index.meta, &tree);
-  if (rc != 0) return bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
+static bcs_status copy_metas(bcs_store *store, const bcsi_pin *pin, int fd, header *h, uint8_t **pages) {
   memset(h, 0, sizeof *h);
   memcpy(h->magic, checkpoint_magic, sizeof checkpoint_magic);
   memcpy(h->boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
-  h->page_size = tree.ms_psize;
-  h->transaction = mdb_txn_id(txn);
+  h->page_size = pin->page_size;
+  h->transaction = pin->transaction;
   size_t size = 2 * (size_t)h->page_size;
   if (!(*pages = malloc(size))) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "checkpoint", store->index.path, NULL);
   ssize_t n = pread(fd, *pages, size, 0);
@@ -160,6 +163,7 @@ static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
   put(&head->checkpoint_pin, pin->number);
   put(&head->checkpoint_row, pin->row);
   put(&head->checkpoint_ms, (uint64_t)now_ms());
+  put(&head->checkpoint_pages, page_count(store));
   if (published > load(&head->files_synced)) put(&head->files_synced, published);
   if (before != 0 && before <= pin->transaction && !own) bcsi_pin_take_out(store, row, before);
   store->checkpoint_wanted = false;
@@ -172,6 +176,7 @@ typedef struct draft {
   bcsi_pin *pin;
   header h;
   uint8_t *pages;
+  int data_fd;                           /* of our own: LMDB's is closed with a broken environment */
   uint64_t published;                    /* files, so far */
   uint8_t (*files)[BCS_DIGEST_SIZE];     /* those since the last checkpoint; NULL: too many to be synced one by one */
   size_t file_count;
@@ -219,10 +224,9 @@ static int sync_files(bcs_store *store, const draft *d) {
 }
 
 static bcs_status sync_all(bcs_store *store, const draft *d) {
-  int fd, code = bcsi_fault("checkpoint-sync");
+  int code = bcsi_fault("checkpoint-sync");
   if (code == 0) code = sync_files(store, d);
-  if (code == 0 && mdb_env_get_fd(store->index.env, &fd) != 0) code = EBADF;
-  if (code == 0 && fdatasync(fd) != 0) code = errno;
+  if (code == 0 && fdatasync(d->data_fd) != 0) code = errno;
   if (code == 0) return BCS_OK;
   /* No descriptor is no word of the disk. Of what it says, the kernel tells once: what it dropped then it does not write
    * again (fsync(2)). */
@@ -233,6 +237,7 @@ static bcs_status sync_all(bcs_store *store, const draft *d) {
 /* With the write lock. */
 static bcs_status begin(bcs_store *store, draft *d) {
   memset(d, 0, sizeof *d);
+  d->data_fd = -1;
   if (!(d->pin = bcsi_pin_free(store))) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
   bcs_status status = bcsi_pin_take(store, d->pin);
   if (status != BCS_OK) {
@@ -242,7 +247,9 @@ static bcs_status begin(bcs_store *store, draft *d) {
   d->pin->is_draft = true;
   d->published = load(&head_of(store)->files_published);
   name_aside(d->pin->number, d->name);
-  status = copy_metas(store, d->pin->txn, &d->h, &d->pages);
+  d->data_fd = openat(store->root_fd, "index/data.mdb", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  status = d->data_fd < 0 ? fail(store, errno, "open", "index/data.mdb")
+                          : copy_metas(store, d->pin, d->data_fd, &d->h, &d->pages);
   if (status == BCS_OK) status = list_files(store, d);
   (void)bcsi_fault("checkpoint-begin");
   return status;
@@ -254,10 +261,15 @@ static bcs_status make_durable(bcs_store *store, draft *d) {
   return status == BCS_OK ? write_aside(store, &d->h, d->pages, d->name) : status;
 }
 
+/* The environment was replaced meanwhile, and nothing keeps the pages of this state. */
+static bool has_lost_pin(const draft *d) {
+  return d->pin && (d->pin->number == 0 || d->pin->transaction != d->h.transaction);
+}
+
 /* With it: a newer one that somebody else published stays. */
 static bcs_status publish(bcs_store *store, draft *d) {
   struct head *head = head_of(store);
-  if (load(&head->checkpoint_published) > d->h.transaction) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
+  if (has_lost_pin(d) || load(&head->checkpoint_published) > d->h.transaction) return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
   int code = bcsi_fault("checkpoint-rename");
   if (code == 0 && renameat(store->root_fd, d->name, store->root_fd, published_name) != 0) code = errno;
   if (code != 0) return fail(store, code, "rename", published_name);
@@ -265,14 +277,26 @@ static bcs_status publish(bcs_store *store, draft *d) {
   return BCS_OK;
 }
 
+static void discard(draft *d) {
+  if (d->data_fd >= 0) close(d->data_fd);
+  free(d->pages);
+  free(d->files);
+}
+
 /* With it. */
 static void end(bcs_store *store, draft *d, bcs_status status) {
   if (d->pin) d->pin->is_draft = false;
-  if (status == BCS_OK && d->h.transaction >= settled(store)) settle(store, d->pin, d->published);
+  if (status == BCS_OK && has_lost_pin(d)) bcsi_checkpoint_give_up(store);
+  else if (status == BCS_OK && d->h.transaction >= settled(store)) settle(store, d->pin, d->published);
   else if (d->pin) bcsi_pin_release(store, d->pin);
   if (status != BCS_OK && d->name[0]) (void)unlinkat(store->root_fd, d->name, 0);
-  free(d->pages);
-  free(d->files);
+  discard(d);
+}
+
+/* The lock cannot be had any more: the pin stays until the store is closed, and keeps more than it must. */
+static bcs_status abandon(draft *d, bcs_status status) {
+  discard(d);
+  return status;
 }
 
 static bool is_needed(bcs_store *store) {
@@ -281,13 +305,13 @@ static bool is_needed(bcs_store *store) {
 }
 
 static bcs_status make_one(bcs_store *store) {
-  draft d = {0};
+  draft d;
   bcs_status status = bcsi_writer_lock(store, false);
   if (status != BCS_OK) return status;
   if (!is_needed(store)) { /* and nobody writes: time to give back what the one before has kept */
     bool more = true;
     store->checkpoint_wanted = false;
-    for (int i = 0; i < 16 && more; i++)
+    for (int i = 0; i < 4 && more; i++) /* others may want the lock */
       if (bcsi_free_sweep(store, &more) != BCS_OK) break;
     bcsi_writer_unlock(store);
     return BCS_OK;
@@ -298,7 +322,7 @@ static bcs_status make_one(bcs_store *store) {
   bcs_error error;
   bcs_last_error(&error);
   bcs_status locked = bcsi_writer_lock(store, false);
-  if (locked != BCS_OK) return locked; /* the pin stays, and protects more than it must */
+  if (locked != BCS_OK) return abandon(&d, locked);
   if (status == BCS_OK) {
     status = publish(store, &d);
     if (status == BCS_OK) {
@@ -306,7 +330,7 @@ static bcs_status make_one(bcs_store *store) {
       status = sync_folder(store);
       bcs_last_error(&error);
       locked = bcsi_writer_lock(store, false);
-      if (locked != BCS_OK) return locked;
+      if (locked != BCS_OK) return abandon(&d, locked);
     } else {
       bcs_last_error(&error);
     }
@@ -372,6 +396,10 @@ bool bcsi_checkpoint_is_held(bcs_store *store) {
   return !has_checkpoints(store) || settled(store) == 0 || bcsi_pin_is_held(store);
 }
 
+bool bcsi_checkpoint_has_grown(bcs_store *store) {
+  return bcsi_checkpoint_transaction(store) > 0 && page_count(store) > load(&head_of(store)->checkpoint_pages);
+}
+
 uint64_t bcsi_checkpoint_transaction(bcs_store *store) { return has_checkpoints(store) ? settled(store) : 0; }
 
 void bcsi_checkpoint_give_up(bcs_store *store) {
@@ -381,7 +409,7 @@ void bcsi_checkpoint_give_up(bcs_store *store) {
   put(&head->checkpoint, 0);
   put(&head->checkpoint_pin, 0);
   put(&head->checkpoint_published, 0);
-  for (int i = 0; i < 2; i++) bcsi_pin_release(store, &store->pins[i]);
+  bcsi_pins_release_older(store); /* one that is being made goes on */
 }
 
 /* With the write lock, before a transaction that is to change something. */
@@ -432,6 +460,23 @@ bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored) {
   return status;
 }
 
+/* What processes that were killed left aside. */
+static bcs_status remove_asides(bcs_store *store) {
+  static const char front[] = "checkpoint.";
+  int fd = openat(store->root_fd, "index", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+  if (!folder) {
+    int code = errno;
+    if (fd >= 0) close(fd);
+    return fail(store, code, "list", "index");
+  }
+  struct dirent *item;
+  while ((item = readdir(folder)) != NULL)
+    if (strncmp(item->d_name, front, sizeof front - 1) == 0) (void)unlinkat(fd, item->d_name, 0);
+  closedir(folder);
+  return BCS_OK;
+}
+
 /* Alone, with index and slots: what the file says is what is settled, and nobody holds a pin of it. */
 bcs_status bcsi_checkpoint_load(bcs_store *store) {
   header h;
@@ -450,12 +495,7 @@ bcs_status bcsi_checkpoint_load(bcs_store *store) {
   put(&head->checkpoint_pin, 0);
   put(&head->checkpoint_row, 0);
   put(&head->checkpoint_ms, 0);
-  for (uint32_t number = 1; number <= 8; number++) { /* what a process that was killed left aside */
-    char name[64];
-    name_aside(number, name);
-    (void)unlinkat(store->root_fd, name, 0);
-  }
-  return BCS_OK;
+  return remove_asides(store);
 }
 
 /* A new index has none. */

@@ -217,7 +217,7 @@ static bool changes_nothing(const bcsi_batch *b, bcs_write *const *writes, size_
 }
 
 /* One try. BCS_INDEX with MDB_MAP_FULL in *rc: grow and try again. */
-static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool puts, int *lmdb) {
+static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t count, bool all, int *lmdb) {
   bcs_store *store = b->store;
   *lmdb = 0;
   b->cleared = b->strays = false;
@@ -230,7 +230,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   if (status != BCS_OK) return status;
   status = bcsi_repair_marked(store, b->txn);
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
-  if (status == BCS_OK && puts) status = write_intent(b, writes, count);
+  if (status == BCS_OK && all) status = write_intent(b, writes, count);
   int rc = 0;
   size_t done = 0;
   /* At a limit, files whose removal an earlier batch committed go as fast as others come; else the sweep takes them. */
@@ -240,7 +240,7 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
     rc = bcsi_trash_unlink(store, b->txn, &b->totals, 2 * count + 64, &done, &more, &trouble);
   }
   for (b->applied = 0; status == BCS_OK && rc == 0 && b->applied < count; b->applied++)
-    if (puts || !takes_room(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
+    if (all || !takes_room(writes[b->applied])) rc = bcsi_apply(b, writes[b->applied]);
   if (status == BCS_OK && rc == 0 && !b->cleared) rc = bcsi_evict(b);
   if (status == BCS_OK && rc == 0 && done == 0 && changes_nothing(b, writes, count)) {
     bcsi_write_abort(store, b->txn);
@@ -290,8 +290,8 @@ static int64_t time_of(bcs_store *store, bcs_write *const *writes, size_t count)
   return bcsi_slots_now(store, now);
 }
 
-/* `puts`: or of the writes only those that are none. *over: it does not keep to its limits yet, and more can be evicted. */
-static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, bool puts,
+/* `all`: or only the writes that take no room. *over: it does not keep to its limits yet, and more can be evicted. */
+static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size_t count, bool all,
                                 const bcs_limits *limits, uint64_t *evicted, bool *over) {
   /* Beside the batch's own number, a bound on how long others wait; and on how many pages are wanted of a full disk. */
   enum { EVICTED_MOST = 256, EVICTED_TIGHT = 16 };
@@ -310,7 +310,7 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "commit", store->info.path, NULL);
   while (status == BCS_OK) {
     int lmdb;
-    status = try_batch(&b, writes, count, puts, &lmdb);
+    status = try_batch(&b, writes, count, all, &lmdb);
     if (status == BCS_OK) break;
     bcs_error error;
     bcs_last_error(&error);
@@ -320,17 +320,17 @@ static bcs_status commit_locked(bcs_store *store, bcs_write *const *writes, size
       bcs_last_error(&error);
     }
     for (size_t i = 0; i < count; i++) {
-      if (!puts && takes_room(writes[i])) continue;
+      if (!all && takes_room(writes[i])) continue;
       writes[i]->result = status;
       writes[i]->error = error;
       writes[i]->touched = false;
     }
     /* On a full disk removals are what helps: they are not to fail with the stores beside them, and the ballast is theirs. */
-    bool stores = puts && some_take_room(writes, count);
+    bool stores = all && some_take_room(writes, count);
     bool again = status == BCS_NO_SPACE && (stores ? some_take_none(writes, count) : bcsi_ballast_drop(store));
     if (again) {
       for (size_t i = 0; i < count; i++) writes[i]->touched = false;
-      puts = false;
+      all = false;
       if (b.evicted_capacity > EVICTED_TIGHT) b.evicted_capacity = EVICTED_TIGHT;
       status = BCS_OK;
       continue;
@@ -407,7 +407,7 @@ static bcs_status commit_when_admitted(bcs_store *store, bcs_write *const *write
     if (made != BCS_OK && made != BCS_BUSY) bcsi_checkpoint_give_up(store);
     admitted = bcsi_free_admits(store);
   }
-  store->free_refuses = admitted == BCS_HELD;
+  if (some_take_room(writes, count)) store->free_refuses = admitted == BCS_HELD;
   if (admitted != BCS_HELD) return commit_locked(store, writes, count, true, NULL, NULL, over);
   for (size_t i = 0; i < count; i++) {
     if (!takes_room(writes[i])) continue;

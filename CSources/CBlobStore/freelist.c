@@ -24,10 +24,6 @@ static const uint64_t mebibyte = 1 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live) {
-  return limits->bytes > 0 ? larger(limits->bytes / 16, 4 * mebibyte) : larger(live / 8, 16 * mebibyte);
-}
-
 static bool data_file(bcs_store *store, int *fd, struct stat *st) {
   return store->index.env && mdb_env_get_fd(store->index.env, fd) == 0 && fstat(*fd, st) == 0;
 }
@@ -42,20 +38,19 @@ static uint64_t spare_bytes(bcs_store *store) {
 }
 
 static uint64_t allowance_of(bcs_store *store) {
-  bcs_limits limits = bcsi_limits(store);
-  return bcsi_free_allowance(&limits, bcsi_slots_live(store));
+  uint64_t limit = bcsi_limits(store).bytes;
+  return limit > 0 ? larger(limit / 16, 4 * mebibyte) : larger(bcsi_slots_live(store) / 8, 16 * mebibyte);
 }
 
-/* Under load, the most: what a checkpoint keeps is freed and used again some times a minute, and to give it back each time
- * would cost more than to have it. */
+/* Under load, where checkpoints keep what is freed: what the next one sets free is used again, and to give it back instead
+ * cost a quarter of the stores. From here on the file is not to grow before there was a next one. */
 static uint64_t ceiling_of(bcs_store *store) {
-  bcs_limits limits = bcsi_limits(store);
-  uint64_t live = bcsi_slots_live(store), allowance = bcsi_free_allowance(&limits, live);
-  if (store->durable) return allowance;
-  return limits.bytes > 0 ? larger(limits.bytes / 4, allowance) : larger(live / 2, 1024 * mebibyte);
+  uint64_t limit = bcsi_limits(store).bytes;
+  if (store->durable) return allowance_of(store);
+  return limit > 0 ? larger(limit / 4, allowance_of(store)) : larger(bcsi_slots_live(store) / 2, 1024 * mebibyte);
 }
 
-/* From there on stores wait. */
+/* From there on commits give back what they can, and stores wait for who keeps the rest. */
 static uint64_t bound_of(bcs_store *store) { return larger(4 * allowance_of(store), 2 * ceiling_of(store)); }
 
 /* ---- readers: what LMDB tells of them is a text, "pid thread transaction" a line */
@@ -98,7 +93,7 @@ static int punch(int fd, off_t from, off_t count) {
 /* A run of free pages, unless it is a hole already. */
 static int punch_run(int fd, uint64_t first, uint64_t count, size_t page_size, bool *punched) {
   off_t from = (off_t)(first * page_size), end = from + (off_t)(count * page_size);
-  off_t data = lseek(fd, from, SEEK_DATA); /* nobody uses this descriptor's position: LMDB reads and writes at offsets */
+  off_t data = lseek(fd, from, SEEK_DATA); /* moves its position, on which LMDB relies only inside a commit */
   *punched = false;
   if (data < 0 && errno == ENXIO) return 0; /* nothing behind it but holes */
   if (data >= end) return 0;
@@ -113,7 +108,7 @@ typedef struct work {
   int punches;            /* left */
 } work;
 
-/* A record of the free list: how many, and the numbers, in falling order. Below `from` of them nothing is done. */
+/* A record of the free list: how many, and the numbers, in falling order. */
 static int punch_record(work *w, const uint64_t *list, size_t words) {
   uint64_t count = words > 0 && list[0] < words ? list[0] : 0;
   for (uint64_t i = 1; i <= count && w->given < w->wanted && w->punches > 0;) {
@@ -165,7 +160,6 @@ static void look_at_holders(bcs_store *store, const oldest *old, bool held, bool
   uint64_t spare = spare_bytes(store);
   bool beyond = held && spare > bound_of(store);
   store->free_held_by = 0;
-  if (held && by_checkpoint && spare > ceiling_of(store)) store->checkpoint_wanted = true;
   if (beyond && by_checkpoint) store->free_held_by = BCSI_HELD_BY_CHECKPOINT;
   else if (beyond && bcsi_limits(store).bytes > 0) store->free_held_by = old->pid;
 }
@@ -205,18 +199,22 @@ static bcs_status punch_some(bcs_store *store, uint64_t target, bool *more, bool
 }
 
 /* Beyond the bound every commit looks: large ones free more in some commits than the limit is. */
-static bool is_due(bcs_store *store) {
-  uint64_t spare = spare_bytes(store);
-  return spare > ceiling_of(store) && (store->free_wait == 0 || spare > bound_of(store));
+static bool is_due(bcs_store *store, uint64_t spare) {
+  bool keeps_none = bcsi_checkpoint_transaction(store) == 0;
+  return spare > bound_of(store) || (keeps_none && spare > ceiling_of(store) && store->free_wait == 0);
 }
 
-bool bcsi_free_would_wait(bcs_store *store) { return store->free_held_by != 0 || is_due(store); }
+bool bcsi_free_would_wait(bcs_store *store) {
+  return store->free_held_by != 0 || is_due(store, spare_bytes(store));
+}
 
 /* What keeps it from it is tried again after later ones. */
 void bcsi_free_after_commit(bcs_store *store, bool quick) {
   bool more, kept;
+  uint64_t spare = spare_bytes(store);
   if (store->free_wait > 0) store->free_wait--;
-  if (!quick && is_due(store)) (void)punch_some(store, ceiling_of(store) / 2, &more, &kept);
+  if (spare > ceiling_of(store) && bcsi_checkpoint_has_grown(store)) store->checkpoint_wanted = true;
+  if (!quick && is_due(store, spare)) (void)punch_some(store, ceiling_of(store) / 2, &more, &kept);
 }
 
 /* What the last commits freed, LMDB keeps for one that follows. */
@@ -246,7 +244,7 @@ bcs_status bcsi_free_sweep(bcs_store *store, bool *more) {
   return status;
 }
 
-/* For a store, with the write lock: BCS_BUSY while a reader that stands still keeps too many pages. */
+/* For a store, with the write lock. */
 bcs_status bcsi_free_admits(bcs_store *store) {
   bool more, kept;
   if (store->free_held_by == 0) return BCS_OK;

@@ -421,7 +421,6 @@ int bcsi_trash_unlink(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, size_
                       bcs_status *status);
 
 /* ---- freelist.c: the index's free pages; all under the write lock and outside of transactions */
-uint64_t bcsi_free_allowance(const bcs_limits *limits, uint64_t live); /* bytes of them that stay */
 bool bcsi_free_would_wait(bcs_store *store); /* a commit that has time is to be made next */
 void bcsi_free_after_commit(bcs_store *store, bool quick);
 bcs_status bcsi_free_sweep(bcs_store *store, bool *more);
@@ -433,6 +432,7 @@ typedef struct bcsi_pin {
   MDB_txn *txn; /* rests while number is 0 */
   uint64_t transaction;
   uint32_t number; /* of its byte of LOCK */
+  uint32_t page_size;
   bool is_draft;   /* of a checkpoint that is being made */
   uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
 } bcsi_pin;
@@ -442,13 +442,14 @@ void bcsi_pin_release(bcs_store *store, bcsi_pin *pin);
 void bcsi_pins_release_older(bcs_store *store);
 bool bcsi_pin_is_held(bcs_store *store); /* that of the settled checkpoint, by whomever */
 void bcsi_pin_take_out(bcs_store *store, uint32_t row, uint64_t transaction);
-void bcsi_pins_drop(bcs_store *store); /* before the environment goes */
+void bcsi_pins_drop(bcs_store *store); /* before the environment goes; with index.transaction */
 
 /* ---- checkpoint.c */
 bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */
 bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
 void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
 uint64_t bcsi_checkpoint_transaction(bcs_store *store); /* what it freed and what came later stays; 0: none */
+bool bcsi_checkpoint_has_grown(bcs_store *store); /* the index's file: all that is free is kept by it */
 void bcsi_checkpoint_published(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored);
 bcs_status bcsi_checkpoint_load(bcs_store *store);

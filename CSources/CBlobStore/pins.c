@@ -88,6 +88,9 @@ static bcs_status make_pins(bcs_store *store) {
     if (pin->txn) continue;
     if ((rc = bcsi_begin_at_open(store, MDB_RDONLY, &pin->txn)) != 0) pin->txn = NULL;
     if (rc != 0) break;
+    MDB_stat tree;
+    rc = mdb_stat(pin->txn, store->index.meta, &tree);
+    if (rc == 0) pin->page_size = tree.ms_psize;
     pin->row = find_row(store, mdb_txn_id(pin->txn));
     mdb_txn_reset(pin->txn);
   }
@@ -96,30 +99,44 @@ static bcs_status make_pins(bcs_store *store) {
   return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
 }
 
-/* Another process may have made the map larger: a lookup takes that over. */
+/* A lookup that meets a broken environment replaces it, and the pins with it: not meanwhile. */
+static int try_renew(bcs_store *store, bcsi_pin *pin) {
+  pthread_mutex_lock(&store->index.transaction);
+  int rc = pin->txn ? mdb_txn_renew(pin->txn) : EINVAL;
+  if (rc == 0) pin->transaction = mdb_txn_id(pin->txn);
+  if (rc == EINVAL || rc == MDB_BAD_RSLOT) { /* its row was taken for that of a dead process */
+    if (pin->txn) mdb_txn_abort(pin->txn);
+    pin->txn = NULL;
+  }
+  pthread_mutex_unlock(&store->index.transaction);
+  return rc;
+}
+
+/* Another process may have made the map larger, or the environment is broken: a lookup mends that. */
 static int renew(bcs_store *store, bcsi_pin *pin) {
-  int rc = mdb_txn_renew(pin->txn);
-  if (rc != MDB_MAP_RESIZED) return rc;
+  int rc = try_renew(store, pin);
+  if (rc != MDB_MAP_RESIZED && rc != MDB_PANIC) return rc;
   bcsi_reader *reader;
   if (bcsi_reader_enter(store, &reader) != BCS_OK) return rc;
   bcsi_reader_leave(reader);
-  return mdb_txn_renew(pin->txn);
+  return try_renew(store, pin);
+}
+
+static void rest(bcs_store *store, bcsi_pin *pin) {
+  pthread_mutex_lock(&store->index.transaction);
+  if (pin->txn) mdb_txn_reset(pin->txn);
+  pthread_mutex_unlock(&store->index.transaction);
 }
 
 /* Not by the number of the settled pin: while its lock is held, that one is taken to be there. */
 bcs_status bcsi_pin_take(bcs_store *store, bcsi_pin *pin) {
-  bcs_status status = store->pins[0].txn && store->pins[1].txn ? BCS_OK : make_pins(store);
-  if (status != BCS_OK) return status;
   int rc = renew(store, pin);
-  if (rc == EINVAL || rc == MDB_BAD_RSLOT) { /* its row was taken for that of a dead process */
-    mdb_txn_abort(pin->txn);
-    pin->txn = NULL;
-    status = make_pins(store);
+  if (rc == EINVAL || rc == MDB_BAD_RSLOT) {
+    bcs_status status = make_pins(store);
     if (status != BCS_OK) return status;
     rc = renew(store, pin);
   }
   if (rc != 0) return bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
-  pin->transaction = mdb_txn_id(pin->txn);
   for (uint32_t number = 1; number <= PIN_NUMBERS; number++) {
     if (number == load(&head_of(store)->checkpoint_pin) || store->pins[0].number == number ||
         store->pins[1].number == number || !lock_number(store, number))
@@ -127,13 +144,13 @@ bcs_status bcsi_pin_take(bcs_store *store, bcsi_pin *pin) {
     pin->number = number;
     return BCS_OK;
   }
-  mdb_txn_reset(pin->txn);
+  rest(store, pin);
   return bcsi_fail(BCS_BUSY, 0, "checkpoint", store->index.path, NULL);
 }
 
 void bcsi_pin_release(bcs_store *store, bcsi_pin *pin) {
   if (pin->number == 0) return;
-  mdb_txn_reset(pin->txn);
+  rest(store, pin);
   (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
   pin->number = 0;
 }

@@ -47,7 +47,7 @@ struct line {
 _Static_assert(sizeof(struct line) == 64, "a line is a cache line");
 
 enum {
-  SLOTS_VERSION = 2, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63, STALE_MAX = (1 << 22) - 1,
+  SLOTS_VERSION = 3, GROW_FROM = 4096, TAG_SHIFT = 48, HITS_SHIFT = 42, HITS_MAX = 63, STALE_MAX = (1 << 22) - 1,
 };
 static const int64_t MS_MAX = (INT64_C(1) << HITS_SHIFT) - 1;
 static const char slots_magic[8] = {'B','C','S','L','O','T','S','1'};

@@ -29,6 +29,7 @@ struct head {
   /* See checkpoint.c. Of the settled checkpoint: its transaction (0: none), the number of its pin's lock and the place of
    * its pin among LMDB's readers, and when it was made; the newest that stands in the file. */
   _Atomic uint64_t checkpoint, checkpoint_pin, checkpoint_row, checkpoint_ms, checkpoint_published;
+  _Atomic uint64_t checkpoint_pages; /* of the index's file, when it was settled */
   _Atomic uint64_t files_published, files_synced; /* blob files; the digests of the last ones stand in a ring */
   _Atomic uint64_t restored; /* this boot began with a checkpoint: no file is trusted unread */
   _Atomic uint64_t now; /* the newest time that a writer was told */

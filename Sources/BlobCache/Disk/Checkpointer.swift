@@ -15,6 +15,7 @@ final class Checkpointer: Sendable {
 
   /// Makes one every `interval`, give or take a tenth, until `stop`.
   func start(_ store: Store, every interval: Duration) {
+    let interval = interval.asWait
     let timer = Task.detached(priority: .utility) { [weak store] in
       while !Task.isCancelled {
         // Processes that were started together do not look together.

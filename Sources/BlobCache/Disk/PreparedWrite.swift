@@ -4,8 +4,7 @@ internal import CBlobStore
 ///
 /// It belongs to one thread at a time: whoever prepared it, then the queue, then again whoever
 /// prepared it.
-@safe final class PreparedWrite: @unchecked Sendable {
-  // Sendable: handed on through the queue's lock and a continuation, never used by two at once.
+@safe final class PreparedWrite: @unchecked Sendable {  // handed on, never used by two at once
   private let raw: OpaquePointer
   /// Kept alive as long as the write: its memory is C's.
   private let handle: StoreHandle

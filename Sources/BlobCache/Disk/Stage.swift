@@ -156,8 +156,7 @@ final class Stage: Sendable {
 }
 
 /// A body taken over from C, until a BlobStorage takes it.
-@safe final class OwnedBody: @unchecked Sendable {
-  // Sendable: read-only until taken, and taken by its one user.
+@safe final class OwnedBody: @unchecked Sendable {  // read-only until its one user takes it
   private var body: bcs_body
 
   init(_ body: bcs_body) { unsafe self.body = body }
@@ -174,8 +173,7 @@ final class Stage: Sendable {
 
 /// A C stage until somebody frees it: its Stage, or the store's shutdown. Who frees it while it is in
 /// use leaves that to the last user.
-@safe final class StageSlot: @unchecked Sendable {
-  // Sendable: the pointer is only taken under the lock, and freed when nobody uses it.
+@safe final class StageSlot: @unchecked Sendable {  // freed when nobody uses it, under the lock
   private struct State {
     var users = 0
     var isFreed = false

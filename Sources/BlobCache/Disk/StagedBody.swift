@@ -13,8 +13,7 @@ internal import Synchronization
 ///
 /// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
 /// `discard` at any time. Anybody may `abandon` it.
-final class StagedBody: @unchecked Sendable {
-  // Unchecked: one task at a time uses it; what the pool touches is in StageWriter, under its lock.
+final class StagedBody: @unchecked Sendable {  // one task at a time; others see only what is locked
   static let bufferSize = 256 << 10
   static let memoryLimit = 64 << 20
 

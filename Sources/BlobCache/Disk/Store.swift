@@ -54,11 +54,11 @@ final class Store: Sendable {
     self.listeners = listeners
     thread = DispatchQueue(label: "blobcache.writer")
     queue = WriteQueue(handle: handle, thread: thread) { listeners.emit(.backgroundError($0)) }
-    defer { makeCheckpoints(configuration) }
     ended.enter()
     if let interval = configuration.sweepInterval, !configuration.readOnly {
       sweeper.start(self, every: interval)
     }
+    makeCheckpoints(every: configuration.durability.interval)
   }
 
   /// Milliseconds since 1970.
@@ -95,14 +95,12 @@ final class Store: Sendable {
     }
   }
 
-  private func makeCheckpoints(_ configuration: BlobCache.Configuration) {
+  private func makeCheckpoints(every interval: Duration?) {
     guard !isReadOnly, !isTemporary, handle.info.durability != .durable else { return }
     queue.onCheckpointWanted { [weak self] in
       if let self { checkpointer.ask(self) }
     }
-    if let interval = configuration.durability.interval {
-      checkpointer.start(self, every: interval)
-    }
+    if let interval { checkpointer.start(self, every: interval) }
   }
 
   /// Blocks until nobody is inside, then flushes and releases. On the store's thread, once.

@@ -324,6 +324,15 @@ struct CheckpointTests {
     try await other.close()
   }
 
+  @Test func anIntervalOfAnyLengthIsOne() async throws {
+    for interval in [Duration.seconds(Int64.max), .seconds(1 << 62), .milliseconds(10)] {
+      let cache = try open(every: interval)
+      try await store(0..<3, in: cache)
+      try await cache.close()
+    }
+    try await cut { try expect(0..<3, in: $0) }
+  }
+
   @Test func absurdIntervalsAreAnError() async throws {
     for interval in [Duration.zero, .milliseconds(-5), .milliseconds(9)] {
       let error = try await errorOf { _ = try open(every: interval) }

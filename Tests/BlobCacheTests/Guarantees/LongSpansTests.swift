@@ -21,6 +21,7 @@ import Testing
   static let settings: [(name: String, set: Setting)] = [
     ("loadTimeLimit", { $0.loadTimeLimit = $1 }),
     ("sweepInterval", { $0.sweepInterval = $1 }),
+    ("durability", { $0.durability = .checkpointed(every: $1) }),
     ("negativeLifetime", { $0.negativeLifetime = $1 }),
     ("leaseTime", { ($0.loadsOncePerMachine, $0.leaseTime) = (true, $1) }),
     ("defaultStaleWindow", { $0.defaultStaleWindow = $1 }),
