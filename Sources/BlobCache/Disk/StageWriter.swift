@@ -27,8 +27,6 @@ final class StageWriter: Sendable {
     var hash = Progress()
     var written = 0
     var failure: BlobCache.Error?
-    /// Buffers that both are through with, to be filled again: fresh ones cost page faults.
-    var spares: [[UInt8]] = []
     var waiter: (continuation: CheckedContinuation<Void, Never>, below: Int)?
 
     subscript(_ work: Work) -> Progress {
@@ -54,15 +52,14 @@ final class StageWriter: Sendable {
       return nil
     }
 
-    mutating func finish(_ work: Work, count: Int) {
+    /// Gives the buffer that both are through with now.
+    mutating func finish(_ work: Work, count: Int) -> [UInt8]? {
       self[work].done += 1
       if work == .append { written += count }
-      let both = min(append.done, hash.done)
-      guard both > 0 else { return }
-      spares += pending[..<both]
-      pending.removeFirst(both)
-      append.done -= both
-      hash.done -= both
+      guard append.done > 0, hash.done > 0 else { return nil }
+      append.done -= 1
+      hash.done -= 1
+      return pending.removeFirst()
     }
 
     /// The one who waits until fewer are outstanding, when that is so. After a failure it waits until neither worker
@@ -79,10 +76,6 @@ final class StageWriter: Sendable {
   private let state = Mutex(State())
 
   init(_ stage: Stage) { self.stage = stage }
-
-  func takeSpare() -> [UInt8]? {
-    state.withLock { $0.spares.popLast() }
-  }
 
   /// Takes a buffer over; waits while four are outstanding. Throws the failure of an earlier one;
   /// this one is then among those that `stop` gives back.
@@ -123,13 +116,15 @@ final class StageWriter: Sendable {
 
   private func run(_ work: Work) {
     while let result = runNext(work) {
-      let waiter = state.withLock { state in
+      let (finished, waiter) = state.withLock { state in
+        var finished: [UInt8]?
         switch result {
-        case .success(let count): state.finish(work, count: count)
+        case .success(let count): finished = state.finish(work, count: count)
         case .failure(let failure): state.failure = state.failure ?? failure
         }
-        return state.takeWaiter()
+        return (finished, state.takeWaiter())
       }
+      if let finished { StageBuffers.give(finished) }
       waiter?.resume()
     }
     // It runs no more; who waits for a failed stage to come to rest may go on.

@@ -14,7 +14,7 @@ internal import Synchronization
 /// Used by one task at a time. In order: `write`…, `finish`, then `commit` or `unstoredBlob`; or
 /// `discard` at any time. Anybody may `abandon` it.
 final class StagedBody: @unchecked Sendable {  // one task at a time; others see only what is locked
-  static let bufferSize = 256 << 10
+  static let bufferSize = StageBuffers.size
   static let memoryLimit = 64 << 20
 
   private let store: Store
@@ -104,6 +104,7 @@ final class StagedBody: @unchecked Sendable {  // one task at a time; others see
     while offset < total {
       let room = stagingFailure == nil ? Self.bufferSize - buffer.count : total - offset
       let end = min(total, offset + room)
+      if stagingFailure == nil, buffer.count + end - offset > Self.bufferSize / 4 { takeBuffer() }
       bytes.withContiguousStorageIfAvailable { source in
         unsafe buffer.append(contentsOf: source[offset..<end])
       }
@@ -120,6 +121,14 @@ final class StagedBody: @unchecked Sendable {  // one task at a time; others see
       // Begun early enough that the last buffer is not the only one hashed while nobody writes.
       try await beginStage(announcing: nil)
     }
+  }
+
+  /// What was a small body becomes one that is written by buffers.
+  private func takeBuffer() {
+    guard buffer.capacity < Self.bufferSize else { return }
+    let small = buffer
+    buffer = StageBuffers.take()
+    buffer.append(contentsOf: small)
   }
 
   private func checkMemory() throws(BlobCache.Error) {
@@ -154,9 +163,7 @@ final class StagedBody: @unchecked Sendable {  // one task at a time; others see
     try await beginStage(announcing: nil)
     guard let writer else { return }
     let full = buffer
-    buffer = writer.takeSpare() ?? []
-    buffer.removeAll(keepingCapacity: true)
-    buffer.reserveCapacity(Self.bufferSize)
+    buffer = StageBuffers.take()
     do throws(BlobCache.Error) {
       try await writer.write(full)
     } catch {
