@@ -61,7 +61,7 @@ static bool has_checkpoints(const bcs_store *store) {
 
 static uint64_t settled(bcs_store *store) { return load(&head_of(store)->checkpoint); }
 
-static uint64_t last_transaction(bcs_store *store) {
+uint64_t bcsi_last_transaction(bcs_store *store) {
   MDB_envinfo info;
   return store->index.env && mdb_env_info(store->index.env, &info) == 0 ? info.me_last_txnid : 0;
 }
@@ -301,7 +301,7 @@ static bcs_status abandon(draft *d, bcs_status status) {
 
 static bool is_needed(bcs_store *store) {
   struct head *head = head_of(store);
-  return settled(store) != last_transaction(store) || load(&head->files_published) != load(&head->files_synced);
+  return settled(store) != bcsi_last_transaction(store) || load(&head->files_published) != load(&head->files_synced);
 }
 
 static bcs_status make_one(bcs_store *store) {
@@ -486,7 +486,7 @@ bcs_status bcsi_checkpoint_load(bcs_store *store) {
   bcs_status status = read_file(store, &h, &pages);
   free(pages);
   if (status != BCS_OK && status != BCS_MISS) return status;
-  bool usable = status == BCS_OK && h.transaction <= last_transaction(store);
+  bool usable = status == BCS_OK && h.transaction <= bcsi_last_transaction(store);
   if (usable && (status = sync_folder(store)) != BCS_OK) return status; /* who renamed it may have died before it could */
   if (!usable && unlinkat(store->root_fd, published_name, 0) != 0 && errno != ENOENT)
     return fail(store, errno, "unlink", published_name);

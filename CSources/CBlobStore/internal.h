@@ -448,6 +448,7 @@ void bcsi_pins_drop(bcs_store *store); /* before the environment goes; with inde
 bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */
 bool bcsi_checkpoint_is_held(bcs_store *store); /* with it: or the next write has to wait for one */
 void bcsi_checkpoint_protect(bcs_store *store); /* with it: before anything is changed */
+uint64_t bcsi_last_transaction(bcs_store *store);       /* under the write lock */
 uint64_t bcsi_checkpoint_transaction(bcs_store *store); /* what it freed and what came later stays; 0: none */
 bool bcsi_checkpoint_has_grown(bcs_store *store); /* the index's file: all that is free is kept by it */
 void bcsi_checkpoint_published(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);

@@ -94,13 +94,15 @@ bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) {
   return status;
 }
 
-/* Evicts to the limits and unlinks, in steps that let other writers in between. */
-static bcs_status make_room(bcs_store *store, const bcs_limits *limits, uint64_t *evicted) {
+/* Evicts to the limits and unlinks, in steps that let other writers in between. For the disk, what the index does not
+ * need goes, too; the limit does not count it. */
+static bcs_status make_room(bcs_store *store, const bcs_limits *limits, bool for_disk, uint64_t *evicted) {
   enum { STEPS = 64 };
   bool more = true;
   bcs_status status = BCS_OK;
   for (int i = 0; i < STEPS && more && status == BCS_OK; i++) status = bcs_trim(store, limits, 0, evicted, &more);
   for (more = true; more && status == BCS_OK;) status = bcs_sweep_trash(store, 256, &more);
+  for (more = for_disk; more && status == BCS_OK;) status = bcs_give_back(store, NULL, &more);
   return status;
 }
 
@@ -125,7 +127,7 @@ bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes) {
   uint64_t before = bcsi_disk_free(store), evicted = 0;
   bcs_limits limits = bcsi_limits(store);
   limits.minimum_free = before + bytes;
-  bcs_status status = make_room(store, &limits, &evicted);
+  bcs_status status = make_room(store, &limits, true, &evicted);
   bcsi_ballast_put_back(store);
   return status == BCS_OK && (evicted > 0 || bcsi_disk_free(store) > before);
 }
@@ -142,9 +144,10 @@ static bcs_status count_staged(bcs_stage *stage, size_t count) {
   bcsi_totals totals;
   bcsi_slots_totals(store, &totals);
   bool over = limit > 0 && bcsi_used_bytes(store, &totals, bcsi_slots_live(store)) + totals.trash_allocated > limit;
-  if (!over && !bcsi_disk_lacks(store, bcsi_limits(store).minimum_free, 0)) return BCS_OK;
+  bool lacks = bcsi_disk_lacks(store, bcsi_limits(store).minimum_free, 0);
+  if (!over && !lacks) return BCS_OK;
   uint64_t evicted = 0;
-  return make_room(store, NULL, &evicted);
+  return make_room(store, NULL, lacks, &evicted);
 }
 
 /* Its bytes are counted as a blob file from now on, or are gone. */

@@ -111,7 +111,6 @@ bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more) {
       again = full ? status == BCS_OK : status == BCS_NO_SPACE && bcsi_ballast_drop(store);
     }
     bcsi_ballast_after_commit(store);
-    if (status == BCS_OK && !*more) status = bcsi_free_sweep(store, more);
     bcsi_writer_unlock(store);
   }
   bcsi_call_leave(store);

@@ -46,7 +46,7 @@ extension BlobCache {
         more = step.more
       }
       try await BlockingPool.shared.attempt { () throws(Error) -> Void in
-        while try store.queue.sweepOnce() {}
+        try store.queue.sweepAll()
       }
       let recorded = try store.limits()
       var both = limits

@@ -72,7 +72,7 @@ static void *run(void *argument) {
       case 0: case 1: case 2: case 3: put(key, n, r / 4096); break;
       case 4: if (bcs_write_remove(store, &key, sizeof key, &write) == BCS_OK) commit(write); break;
       case 5: if (r % 64 == 0 && bcs_write_clear(store, &write) == BCS_OK) commit(write); break;
-      case 6: bcs_sweep_trash(store, 8, &flag); break;
+      case 6: bcs_sweep_trash(store, 8, &flag), bcs_give_back(store, NULL, &flag); break;
       case 7: {
         uint8_t cursor[BCS_HASH_SIZE] = {0};
         bcs_list(store, cursor, NULL, 0, 4, found, NULL, &flag);

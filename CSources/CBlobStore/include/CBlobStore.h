@@ -398,6 +398,11 @@ bool bcs_wants_checkpoint(bcs_store *store);
 /* Unlinks files whose removal was committed, at most `limit`; *more when some are left. Blocks. */
 bcs_status bcs_sweep_trash(bcs_store *store, size_t limit, bool *more);
 
+/* Gives blocks that the index does not need back to the file system, some hundreds at a time, down to an allowance; *more
+ * when another call would go on. With `since`, only if nothing was committed since that transaction, whoever by, else
+ * BCS_BUSY: a store that is written to uses its free pages again. The newest transaction is left there. Blocks. */
+bcs_status bcs_give_back(bcs_store *store, uint64_t *since, bool *more);
+
 /* ---- Sweeping ---------------------------------------------------------------------------------------------- */
 
 /* One process sweeps at a time: BCS_BUSY when another does. Each call below is one short step; all block. */

@@ -117,6 +117,10 @@ final class Store: Sendable {
       for _ in 0..<16 where more {
         if unsafe bcs_sweep_trash(store, 256, &more) != BCS_OK { break }
       }
+      more = true
+      for _ in 0..<16 where more {
+        if unsafe bcs_give_back(store, nil, &more) != BCS_OK { break }
+      }
       let status = unsafe bcs_flush(store)
       if status != BCS_OK { emit(.backgroundError(status.lastError("flush"))) }
     }

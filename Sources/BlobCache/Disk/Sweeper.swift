@@ -161,11 +161,11 @@ final class Sweeper: Sendable {
       }
     }
     try await BlockingPool.shared.attempt { () throws(BlobCache.Error) -> Void in
-      while try store.queue.sweepOnce() {}
+      try store.queue.sweepAll()
       // What a checkpoint keeps goes after the next one.
       if store.queue.wantsCheckpoint {
         try store.checkpoint()
-        while try store.queue.sweepOnce() {}
+        try store.queue.sweepAll()
       }
     }
   }

@@ -38,6 +38,9 @@ final class WriteQueue: Sendable {
     var waiters: [Waiter] = []
     var nextID: UInt64 = 0
     var sweepScheduled = false
+    var givesBackSoon = false
+    /// The index's newest transaction when giving back was last tried.
+    var givenBackAt: UInt64 = 0
     /// Called when nothing is queued or being committed.
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
 
@@ -268,21 +271,66 @@ final class WriteQueue: Sendable {
 
   private func sweep() {
     state.withLock { $0.sweepScheduled = false }
-    while true {
-      let busy = state.withLock { !$0.queued.isEmpty }
-      // The writer's next batch schedules a sweep again.
-      if busy { return }
+    let end = repeatWhileIdle { () throws(BlobCache.Error) -> Bool in try unlinkSome() }
+    // When it is busy, the writer's next batch schedules a sweep again.
+    if end == .done { scheduleGivingBack() }
+  }
+
+  /// Blocks of the index that nothing needs go when nobody, of any process, has written for a second.
+  private func scheduleGivingBack() {
+    let isFirst = state.withLock { state in
+      defer { state.givesBackSoon = true }
+      return !state.givesBackSoon
+    }
+    guard isFirst else { return }
+    thread.asyncAfter(deadline: .now() + .seconds(1)) { [weak self] in self?.giveBack() }
+  }
+
+  private func giveBack() {
+    state.withLock { $0.givesBackSoon = false }
+    let end = repeatWhileIdle { () throws(BlobCache.Error) -> Bool in
+      var last = state.withLock { $0.givenBackAt }
+      defer { state.withLock { $0.givenBackAt = last } }
+      return try unsafe giveSomeBack(since: &last)
+    }
+    if end == .busy { scheduleGivingBack() }
+  }
+
+  private enum End { case done, busy, failed }
+
+  /// Steps until there are no more, a batch is queued, or another one is busy.
+  private func repeatWhileIdle(_ step: () throws(BlobCache.Error) -> Bool) -> End {
+    while state.withLock({ $0.queued.isEmpty }) {
       do throws(BlobCache.Error) {
-        if try !sweepOnce() { return }
+        if try !step() { return .done }
       } catch {
-        if error.code != .closed && error.code != .busy { report(error) }
-        return
+        if error.code == .busy { return .busy }
+        if error.code != .closed { report(error) }
+        return .failed
       }
+    }
+    return .busy
+  }
+
+  /// Unlinks what is to be unlinked, and gives back what the index does not need. Blocks.
+  func sweepAll() throws(BlobCache.Error) {
+    while try unlinkSome() {}
+    while try unsafe giveSomeBack(since: nil) {}
+  }
+
+  private func giveSomeBack(
+    since: UnsafeMutablePointer<UInt64>?
+  ) throws(BlobCache.Error) -> Bool {
+    try unsafe handle.use("sweep") { store throws(BlobCache.Error) -> Bool in
+      var more = false
+      let status = unsafe bcs_give_back(store, since, &more)
+      guard status == BCS_OK else { throw status.lastError("sweep") }
+      return more
     }
   }
 
-  /// Unlinks some files; true when there are more. Blocks.
-  func sweepOnce() throws(BlobCache.Error) -> Bool {
+  /// Some files; true when there are more. Blocks.
+  private func unlinkSome() throws(BlobCache.Error) -> Bool {
     try unsafe handle.use("sweep") { store throws(BlobCache.Error) -> Bool in
       var more = false
       let status = unsafe bcs_sweep_trash(store, 256, &more)

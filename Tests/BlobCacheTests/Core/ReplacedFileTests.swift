@@ -12,16 +12,7 @@ struct ReplacedFileTests {
   private let bytes = seededBytes(count: 100_000, seed: 1)
 
   private func staged(_ store: CoreStore, _ key: String) throws -> (OpaquePointer, OpaquePointer) {
-    var stage: OpaquePointer?
-    try #require(bcs_stage_begin(store.raw, &stage) == BCS_OK)
-    try #require(bcs_stage_write(stage, bytes, bytes.count) == BCS_OK)
-    var digest = [UInt8](repeating: 0, count: Int(BCS_DIGEST_SIZE))
-    var size: UInt64 = 0
-    try #require(bcs_stage_finish(stage, &digest, &size) == BCS_OK)
-    var write: OpaquePointer?
-    let status = CoreStore.withSpec(key) { bcs_write_staged(store.raw, $0, stage, &write) }
-    try #require(status == BCS_OK)
-    return (try #require(stage), try #require(write))
+    try store.stage(key, bytes)
   }
 
   /// A checkpoint may know the one that is there, and nothing but its name would be left of it after a power cut.

@@ -52,6 +52,20 @@ final class CoreStore {
     return try #require(write)
   }
 
+  /// A body that is to be a file. The stage is freed by the caller.
+  func stage(_ key: String, _ bytes: [UInt8]) throws -> (OpaquePointer, OpaquePointer) {
+    var stage: OpaquePointer?
+    try #require(bcs_stage_begin(raw, &stage) == BCS_OK)
+    try #require(bcs_stage_write(stage, bytes, bytes.count) == BCS_OK)
+    var digest = [UInt8](repeating: 0, count: Int(BCS_DIGEST_SIZE))
+    var size: UInt64 = 0
+    try #require(bcs_stage_finish(stage, &digest, &size) == BCS_OK)
+    var write: OpaquePointer?
+    let status = Self.withSpec(key) { bcs_write_staged(raw, $0, stage, &write) }
+    try #require(status == BCS_OK)
+    return (try #require(stage), try #require(write))
+  }
+
   func renew(
     _ key: String, stale: Int64 = -1, lifetime: bcs_lifetime? = nil
   ) throws -> OpaquePointer {
