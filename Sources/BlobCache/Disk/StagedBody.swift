@@ -5,7 +5,7 @@ internal import Synchronization
 ///
 /// Full buffers of 256 KiB go to the BlockingPool, in order, so that the producer goes on while
 /// they are hashed and written; with four outstanding, `write` waits. So a body of any size takes
-/// about 1.5 MiB of memory.
+/// about 1.5 MiB of memory; 4 MiB of buffers at most are kept for the next ones.
 ///
 /// Where staging fails (a full disk, no descriptor) and `fallsBackToMemory` was asked for, the
 /// bytes so far are read back and the rest is kept in memory, 64 MiB at most: what was loaded can
