@@ -138,15 +138,17 @@ bool bcsi_record_decode(const uint8_t *bytes, size_t count, bcsi_record *out) {
 
 enum { CLOCK_SKEW_MS = 60000 };
 
+/* Times of a damaged record are any numbers, and a caller's clock may show any. */
 static int64_t add_capped(int64_t a, int64_t b) {
   int64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return b < 0 ? INT64_MIN : INT64_MAX;
 }
 
 /* A time in the future by more than min(lifetime, 60 s) means that the clock was set back since. */
 static bool clock_went_back(int64_t then_ms, int64_t now_ms, int64_t lifetime_ms) {
   int64_t allowed = lifetime_ms < CLOCK_SKEW_MS ? lifetime_ms : CLOCK_SKEW_MS;
-  return then_ms > now_ms && then_ms - now_ms > allowed;
+  return then_ms > now_ms && then_ms > add_capped(now_ms, allowed);
 }
 
 bool bcsi_is_expired(const bcs_lifetime *lifetime, int64_t written_ms, int64_t access_ms, int64_t now_ms) {
