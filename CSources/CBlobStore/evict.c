@@ -129,19 +129,29 @@ static bool choose(sample *s, uint64_t *round) {
 
 /* ---- evicting */
 
+/* A line that proposed in vain would do so again and again, and a few of them keep everything else from making room. The
+ * batch's own lines are never proposed, so the index says what this one should have said: the rest of an entry that it
+ * has, or nothing. */
+static void put_right(bcs_store *store, const candidate *c, const bcsi_record *record) {
+  uint32_t line = c->record.slot;
+  if (record) bcsi_slots_fill(store, &record->view, c->record.access_ms, c->record.hits);
+  else bcsi_slots_empty(store, line, (bcsi_slots_generation(store, line) | 1) + 1);
+}
+
 static int evict_one(bcsi_batch *b, const candidate *c, bool *evicted) {
   bcs_store *store = b->store;
   MDB_val key = {BCS_HASH_SIZE, (void *)(uintptr_t)c->record.key_hash}, value;
   bcsi_record record;
   *evicted = false;
   int rc = mdb_get(b->txn, store->index.entries, &key, &value);
-  if (rc == MDB_NOTFOUND) return 0; /* removed by this batch: the line says so after the commit */
-  if (rc != 0) return rc;
+  if (rc != 0 && rc != MDB_NOTFOUND) return rc;
   /* The line only proposes: the record says whether it is this entry's, and whether it is pinned. */
-  if (!bcsi_record_decode(value.mv_data, value.mv_size, &record) || record.view.slot != c->record.slot ||
-      record.view.pinned)
+  bool is_its = rc == 0 && bcsi_record_decode(value.mv_data, value.mv_size, &record) && record.view.slot == c->record.slot;
+  if (is_its) memcpy(record.view.key_hash, c->record.key_hash, BCS_HASH_SIZE);
+  if (!is_its || record.view.pinned) {
+    put_right(store, c, is_its ? &record : NULL);
     return 0;
-  memcpy(record.view.key_hash, c->record.key_hash, BCS_HASH_SIZE);
+  }
   uint64_t base = record.view.generation, now = bcsi_slots_generation(store, record.view.slot);
   if (now > base) base = now;
   rc = bcsi_delete_entry(b, c->record.key_hash, &record);

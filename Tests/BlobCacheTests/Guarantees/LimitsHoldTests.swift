@@ -531,6 +531,32 @@ struct LimitsHoldTests {
     #expect(try await structureOf(folder.path) == "ok")
   }
 
+  /// Free lines that name entries propose in vain, each time as the worst of all.
+  @Test func linesOfNobodyKeepNothingFromMakingRoom() async throws {
+    let cache = try open(.entries(100))
+    try await fill(cache, 0..<100, size: 100)
+    for index in 0..<50 { try await cache.remove(BlobCache.Key("key-\(index)")) }
+    try await cache.close()
+    let lines = 33_751_040
+    let table = try #require(FileHandle(forReadingAtPath: folder.path + "/slots"))
+    try table.seek(toOffset: UInt64(lines))
+    let bytes = [UInt8](try #require(try table.read(upToCount: 64 * 100)))
+    try table.close()
+    let free = (0..<100).filter { line in
+      bytes[line * 64 + 48..<line * 64 + 64].allSatisfy { $0 == 0 }
+    }
+    try #require(free.count >= 49)
+    for line in free {
+      let hash = seededBytes(count: 16, seed: UInt64(line))
+      try overwrite(folder.path + "/slots", at: lines + line * 64 + 48, with: hash)
+    }
+    let again = try open(nil)
+    try await fill(again, 100..<400, size: 100)
+    #expect(again.statistics.entries == 100)
+    try await again.close()
+    #expect(try await structureOf(folder.path) == "ok")
+  }
+
   /// The table's words for eviction are hints: nonsense in them costs choice, not entries.
   @Test func nonsenseInTheGhostsIsSurvived() async throws {
     let cache = try open(.entries(100))
