@@ -215,6 +215,20 @@ static int replace(bcsi_batch *b, const bcs_write *write, const bcsi_record *old
   return rc;
 }
 
+/* When it was last read, and how often. Of an entry that this batch has changed already the line does not tell: it goes
+ * with the commit. */
+static void read_access(const bcsi_batch *b, bcs_record *old) {
+  bcsi_slots_read_access(b->store, old);
+  if (!bcsi_slots_has(b->store, old->slot) || bcsi_slots_generation(b->store, old->slot) == old->generation) return;
+  for (size_t i = b->applied; i-- > 0;) {
+    const bcs_write *earlier = b->writes[i];
+    if (!earlier->touched || earlier->slot != old->slot || earlier->new_generation != old->generation) continue;
+    old->access_ms = earlier->access_ms;
+    old->hits = earlier->hits;
+    return;
+  }
+}
+
 static int apply_put(bcsi_batch *b, bcs_write *write) {
   bcs_store *store = b->store;
   bcsi_record old, made;
@@ -266,7 +280,7 @@ static int apply_put(bcsi_batch *b, bcs_write *write) {
   if (!made.view.is_file) b->totals.inline_bytes += made.view.size;
   write->access_ms = made.view.written_ms;
   /* A use of the key, whatever its content: what is replaced keeps its reads, what was evicted remembers them. */
-  if (replaces) bcsi_slots_read_access(store, &old.view);
+  if (replaces) read_access(b, &old.view);
   write->hits = replaces ? old.view.hits : bcsi_ghost_return(store, write->key_hash);
   write->result = BCS_OK;
   return 0;
@@ -314,7 +328,7 @@ static int apply_remove(bcsi_batch *b, bcs_write *write) {
   }
   bool stays = write->kind != BCSI_REMOVE && old.view.generation != write->generation;
   if (write->kind == BCSI_REMOVE_GONE && !stays) { /* the line rounds, and may be late */
-    bcsi_slots_read_access(b->store, &old.view);
+    read_access(b, &old.view);
     stays = old.view.pinned || write->now_ms < bcs_gone_ms(&old.view);
   }
   if (stays) {
@@ -421,7 +435,7 @@ static int apply_renew(bcsi_batch *b, bcs_write *write) {
   uint64_t generation = old.view.generation;
   if (bcsi_slots_has(b->store, line)) {
     uint64_t now = bcsi_slots_generation(b->store, line);
-    bcsi_slots_read_access(b->store, &old.view);
+    read_access(b, &old.view);
     write->hits = old.view.hits;
     plan_line(b, write, line, now > generation ? now : generation);
     generation = write->new_generation;

@@ -52,6 +52,21 @@ import Testing
     return writes.map { bcs_write_result($0, nil) }
   }
 
+  /// What an entry's line tells is only right until the batch's first change of it.
+  @Test func twoChangesOfAnEntryInABatchKeepItsLastAccess() throws {
+    try withStore { store in
+      #expect(commit(store, [try put(store, "a", window: 20_000, now: 1_000_000)]) == [BCS_OK])
+      #expect(isFresh(store, "a", now: 1_015_000))
+      let pins = try [true, false].map { pinned in
+        var write: OpaquePointer?
+        #expect(bcs_write_pin(store, "a", 1, pinned, &write) == BCS_OK)
+        return try #require(write)
+      }
+      #expect(commit(store, pins) == [BCS_OK, BCS_OK])
+      #expect(isFresh(store, "a", now: 1_030_000))
+    }
+  }
+
   @Test func aRemovalDoesNotTakeTheLineOfAStoreInItsBatch() throws {
     try withStore { store in
       #expect(commit(store, [try put(store, "a", window: 20_000, now: 1_000_000)]) == [BCS_OK])
