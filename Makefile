@@ -86,6 +86,11 @@ power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_CUTS=$${BLOBCACHE_CUTS:-5000} scripts/swift-test 7200 .build/logs/power-cut.log --skip-build --filter PowerCut
 
+.PHONY: corruption-long
+corruption-long: bootstrap ## some thousands of damaged files: bytes flipped, sectors torn, files cut off, swapped, taken away
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_CORRUPTIONS=$${BLOBCACHE_CORRUPTIONS:-5000} scripts/swift-test 7200 .build/logs/corruption.log --skip-build --filter CorruptionTests
+
 .PHONY: coherence-long
 coherence-long: bootstrap ## the memory tiers of three processes against a million writes
 	scripts/limit 900 $(SWIFT) build --build-tests
@@ -104,6 +109,10 @@ asan: bootstrap ## the tests under AddressSanitizer, leaks included
 .PHONY: tsan
 tsan: bootstrap ## a storm on the C core under ThreadSanitizer
 	scripts/core-storm 60
+
+.PHONY: fuzz
+fuzz: bootstrap ## the fuzz targets, ten minutes each (ARGS="SECONDS [TARGET…]")
+	scripts/fuzz $(or $(ARGS),600)
 
 .PHONY: clean
 clean: ## removes everything that was built

@@ -27,6 +27,7 @@ typedef struct walk {
   uint64_t tags; /* of all records */
   bcsi_pair *recent; /* changes that are not in `digests` yet, in order */
   size_t recent_count;
+  bool keeps_files; /* those without a row: the index was begun anew, and this is the first repair since */
 } walk;
 
 /* The walk holds a reader, and a growth of the map waits for all readers: it gives way and begins again. */
@@ -308,7 +309,7 @@ static bcs_status check_folder(walk *w, int number) {
     if (!is_unreferenced(w, digest, &st)) continue;
     w->report->unreferenced_files++;
     w->report->unreferenced_bytes += (uint64_t)st.st_size;
-    if (w->repair && !w->report->index_set_aside && !atomic_load(&w->store->new_index)) status = bcsi_blob_unlink(store, digest);
+    if (w->repair && !w->keeps_files) status = bcsi_blob_unlink(store, digest);
   }
   closedir(folder);
   return status;
@@ -399,6 +400,7 @@ static bcs_status repair_structure(walk *w) {
   if (status != BCS_OK) return status;
   status = bcsi_write_begin(store, &w->txn);
   if (status == BCS_OK) {
+    w->keeps_files = w->report->index_set_aside || atomic_load(&store->new_index) || bcsi_slots_repair_keeps_files(store);
     status = bcsi_repair_marked(store, w->txn);
     if (status == BCS_OK) status = walk_all(w);
     int rc = 0;
@@ -437,6 +439,7 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
   if (repair && status == BCS_OK) {
     atomic_store(&store->fresh_index, false);
     atomic_store(&store->new_index, false);
+    bcsi_slots_repaired(store);
   }
   free(w.recent);
   if (progress) progress(context, w.total, w.total);

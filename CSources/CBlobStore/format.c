@@ -5,7 +5,9 @@
  * with FORMAT.new alone was being made, and one with neither is a cache only if it is empty: what has lost its FORMAT
  * is refused, since nobody knows any more what it promised.
  * LOCK's bytes 0..6 are only ever locked (lock.c); from byte 64 on stands who uses it: 8 bytes "BCUSERS1", the boot id
- * (40 bytes, zero-padded text), the pid namespace (8 bytes). Whoever is alone writes it, everybody else compares. */
+ * (40 bytes, zero-padded text), the pid namespace (8 bytes). Whoever is alone writes it, everybody else compares.
+ * From byte 128 on stands which cache it is: 8 bytes "BCSTORE1", the id that its index was given (16 bytes). The slot
+ * table has it, too. An index that both contradict came from another directory: its entries are not ours. */
 #include "internal.h"
 
 #include <dirent.h>
@@ -25,7 +27,12 @@ struct users {
   char boot_id[BCSI_BOOT_ID_SIZE];
   uint64_t pid_namespace;
 };
-enum { USERS_AT = 64 };
+struct identity {
+  char magic[8];
+  uint8_t store_id[16];
+};
+enum { USERS_AT = 64, IDENTITY_AT = 128 };
+static const char identity_magic[8] = {'B','C','S','T','O','R','E','1'};
 static const char users_magic[8] = {'B','C','U','S','E','R','S','1'};
 
 static bcs_status fail(const bcs_store *store, int code, const char *operation, const char *name) {
@@ -266,6 +273,34 @@ static bcs_status write_users(bcs_store *store) {
   return BCS_OK;
 }
 
+bcs_status bcsi_layout_note_store(bcs_store *store, const uint8_t store_id[16]) {
+  struct identity identity;
+  memcpy(identity.magic, identity_magic, sizeof identity_magic);
+  memcpy(identity.store_id, store_id, sizeof identity.store_id);
+  ssize_t n = pwrite(store->lock_fd, &identity, sizeof identity, IDENTITY_AT);
+  return n == (ssize_t)sizeof identity ? BCS_OK : fail(store, n < 0 ? errno : ENOSPC, "write", "LOCK");
+}
+
+static bool read_index_id(bcs_store *store, bcsi_totals *out) {
+  MDB_txn *txn;
+  if (bcsi_begin_at_open(store, MDB_RDONLY, &txn) != 0) return false;
+  bcs_status status = bcsi_totals_get(store, txn, out);
+  mdb_txn_abort(txn);
+  return status == BCS_OK;
+}
+
+/* Alone. One without entries can give none that is not ours; whoever began it died before all were told its id. */
+static bool is_of_another(bcs_store *store) {
+  struct identity identity;
+  uint8_t table_id[16];
+  bcsi_totals totals;
+  if (atomic_load(&store->new_index) || !bcsi_slots_read_id(store, table_id)) return false;
+  if (pread(store->lock_fd, &identity, sizeof identity, IDENTITY_AT) != (ssize_t)sizeof identity) return false;
+  if (memcmp(identity.magic, identity_magic, sizeof identity_magic) != 0) return false;
+  if (memcmp(identity.store_id, table_id, sizeof table_id) != 0) return false;
+  return read_index_id(store, &totals) && totals.entries > 0 && memcmp(totals.store_id, table_id, sizeof table_id) != 0;
+}
+
 static bcs_status other_namespace(bcs_store *store) {
   return bcsi_fail(BCS_OTHER_NAMESPACE, 0, "open", store->info.path,
                    "processes of one pid namespace may share it; end the others, or run in their namespace");
@@ -408,8 +443,19 @@ static bcs_status open_index_and_slots(bcs_store *store, bool alone, bool other_
     status = bcsi_index_set_aside(store);
     if (status == BCS_OK) status = bcsi_index_open(store, alone, &damaged);
   }
+  if (status == BCS_OK && alone && is_of_another(store)) {
+    if (store->options.read_only)
+      return bcsi_fail(BCS_CORRUPT, 0, "open index", store->index.path, "it is the index of another directory");
+    bcsi_index_close(store);
+    status = bcsi_index_set_aside(store);
+    if (status == BCS_OK) status = bcsi_index_open(store, alone, &damaged);
+  }
   if (status != BCS_OK) return status;
-  return bcsi_slots_open(store, alone, other_boot, &store->info.slots_rebuilt);
+  status = bcsi_slots_open(store, alone, other_boot, &store->info.slots_rebuilt);
+  bcsi_totals totals;
+  if (status == BCS_OK && alone && !store->options.read_only && read_index_id(store, &totals))
+    status = bcsi_layout_note_store(store, totals.store_id);
+  return status;
 }
 
 bcs_status bcsi_layout_create(bcs_store *store) {
@@ -475,7 +521,7 @@ bcs_status bcsi_layout_create(bcs_store *store) {
     if (status == BCS_OK && !restored) status = bcsi_index_set_aside(store);
     if (status != BCS_OK) return status;
   }
-  store->check_all_pages = restored;
+  store->check_all_pages = other_boot;
   status = open_index_and_slots(store, alone, other_boot);
   if (status == BCS_OK && alone) status = bcsi_checkpoint_load(store);
   store->info.index_restored = restored && !store->info.index_set_aside;

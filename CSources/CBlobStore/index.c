@@ -546,6 +546,7 @@ static bcs_status begin_anew(bcs_store *store) {
   status = bcsi_totals_get(store, txn, &totals);
   if (status == BCS_OK && (rc = bcsi_limits_put(store, txn, &limits)) == 0) {
     bcsi_slots_renew(store, &totals);
+    (void)bcsi_layout_note_store(store, totals.store_id); /* or the next open: what one alone says contradicts nobody */
     bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
     rc = mdb_txn_commit(txn);
   } else {

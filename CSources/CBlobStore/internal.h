@@ -119,6 +119,7 @@ struct bcsi_slots {
 };
 bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool rebuild, bool *rebuilt);
 void bcsi_slots_close(bcs_store *store);
+bool bcsi_slots_read_id(bcs_store *store, uint8_t out[16]); /* of the file, which need not be open */
 void bcsi_slots_renew(bcs_store *store, const bcsi_totals *totals); /* for a new, empty index */
 bcs_status bcsi_slots_reserve(bcs_store *store, uint32_t line); /* blocks on disk before use */
 bool bcsi_slots_has(bcs_store *store, uint32_t line);
@@ -166,6 +167,8 @@ void *bcsi_slots_ghosts(bcs_store *store);
 size_t bcsi_slots_ghosts_size(bcs_store *store); /* of it has blocks */
 bcs_status bcsi_slots_reserve_ghosts(bcs_store *store, size_t size);
 bool bcsi_slots_keep_files(bcs_store *store); /* no sweep of files that no row knows */
+bool bcsi_slots_repair_keeps_files(bcs_store *store);
+void bcsi_slots_repaired(bcs_store *store);
 bool bcsi_slots_record(bcs_store *store, uint32_t line, bcs_record *out);
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms);
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
@@ -505,7 +508,7 @@ struct bcs_store {
   size_t reader_table_size;
   _Atomic bool checkpoint_wanted; /* its pin keeps more pages than it should */
   _Atomic bool checkpoint_lost;   /* a sync failed */
-  bool check_all_pages;     /* at open: after a restore */
+  bool check_all_pages;     /* at open: another boot */
   _Atomic uint64_t calls;   /* calls other than lookups that run */
   _Atomic bool shut;
   _Atomic bool fresh_index; /* the index was set aside, and no repair has looked at the files since */
@@ -529,5 +532,6 @@ uint32_t bcsi_mark_of(const bcs_record *record, const bcsi_identity *file);
 bcs_status bcsi_layout_open(bcs_store *store, const char *directory);
 bcs_status bcsi_layout_create(bcs_store *store);
 bcs_status bcsi_index_set_aside(bcs_store *store);
+bcs_status bcsi_layout_note_store(bcs_store *store, const uint8_t store_id[16]); /* whoever is alone, in LOCK */
 
 #endif

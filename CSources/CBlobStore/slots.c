@@ -111,6 +111,17 @@ static bool is_sound(bcs_store *store, const bcsi_totals *totals, off_t size) {
          totals->slots_used <= head.allocated;
 }
 
+bool bcsi_slots_read_id(bcs_store *store, uint8_t out[16]) {
+  struct head head;
+  int fd = openat(store->root_fd, "slots", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  bool is_table = pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+                  memcmp(head.magic, slots_magic, sizeof slots_magic) == 0;
+  close(fd);
+  memcpy(out, head.store_id, 16);
+  return is_table;
+}
+
 static bcs_status allocate_range(bcs_store *store, size_t from, size_t to) {
   int code = bcsi_fault("slots-allocate");
   if (code == 0) {
@@ -192,15 +203,25 @@ static bcs_status refresh(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
 }
 
 /* For an hour after an index was begun anew, blob files that no row knows may be stored again, and are kept. */
+enum { KEPT_S = 3600 };
 static void keep_files(bcs_store *store) {
-  enum { KEPT_S = 3600 };
-  if (atomic_load(&store->fresh_index) || atomic_load(&store->new_index))
-    put(&head_of(store)->keep_until, (uint64_t)time(NULL) + KEPT_S);
+  if (!atomic_load(&store->fresh_index) && !atomic_load(&store->new_index)) return;
+  put(&head_of(store)->keep_until, (uint64_t)time(NULL) + KEPT_S);
+  put(&head_of(store)->unrepaired, 1);
 }
 
+/* Not longer, whatever somebody wrote into the word. */
 bool bcsi_slots_keep_files(bcs_store *store) {
-  return store->slots.map && (uint64_t)time(NULL) < load(&head_of(store)->keep_until);
+  if (!store->slots.map) return false;
+  uint64_t now = (uint64_t)time(NULL), until = load(&head_of(store)->keep_until);
+  return now < until && until - now <= KEPT_S;
 }
+
+/* The first repair keeps them, too; it may be another process that makes it. */
+bool bcsi_slots_repair_keeps_files(bcs_store *store) {
+  return bcsi_slots_keep_files(store) && load(&head_of(store)->unrepaired) != 0;
+}
+void bcsi_slots_repaired(bcs_store *store) { put(&head_of(store)->unrepaired, 0); }
 
 bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebuilt) {
   bcsi_slots *slots = &store->slots;

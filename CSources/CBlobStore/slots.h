@@ -33,6 +33,7 @@ struct head {
   _Atomic uint64_t files_published, files_synced; /* blob files; the digests of the last ones stand in a ring */
   _Atomic uint64_t restored; /* this boot began with a checkpoint: no file is trusted unread */
   _Atomic uint64_t now; /* the newest time that a writer was told */
+  _Atomic uint64_t unrepaired; /* no repair has been through since keep_until was set, by whichever process */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
 };
 _Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");

@@ -60,6 +60,9 @@ struct Commands {
     case "stored": try await storeRecorded(words)
     case "recorded": try await recordedWork(words)
     case "powered": return try await afterPowerCut(words)
+    case "damage-fill": try await fillForDamage(words)
+    case "survey": return try await survey(words)
+    case "mend": return try await mend(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
     return "ok"

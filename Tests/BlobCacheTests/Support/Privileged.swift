@@ -41,6 +41,13 @@ enum Machine {
   static let cutScenario = ProcessInfo.processInfo.environment["BLOBCACHE_CUT_SCENARIO"]
   static let cutLog = ProcessInfo.processInfo.environment["BLOBCACHE_CUT_LOG"] ?? ""
 
+  /// The number of corruptions of the long form, from BLOBCACHE_CORRUPTIONS; nil in the short form. One alone, as its
+  /// failure named it.
+  static let corruptions = ProcessInfo.processInfo.environment["BLOBCACHE_CORRUPTIONS"].flatMap(
+    Int.init)
+  static let corruptionSeed = ProcessInfo.processInfo.environment["BLOBCACHE_CORRUPTION_SEED"]
+    .flatMap(UInt64.init)
+
   /// Runs a command to its end; whether it said success.
   @discardableResult
   static func run(_ words: String...) -> Bool { run(words) }
