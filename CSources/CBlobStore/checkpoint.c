@@ -200,11 +200,13 @@ static bcs_status list_files(bcs_store *store, draft *d) {
   return BCS_OK;
 }
 
-static int sync_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE]) {
+/* *there: its folder is to be synced, too. */
+static int sync_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], bool *there) {
   char name[BCSI_NAME_MAX];
   bcsi_blob_name(digest, name);
   int fd = openat(store->blobs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno == ENOENT ? 0 : errno; /* removed since */
+  if (fd < 0) return errno == ENOENT ? 0 : errno; /* removed since, or a word of the table is damaged */
+  *there = true;
   int code = fsync(fd) != 0 ? errno : 0;
   close(fd);
   return code;
@@ -214,9 +216,8 @@ static int sync_files(bcs_store *store, const draft *d) {
   bool folders[256] = {false};
   if (!d->files) return syncfs(store->root_fd) != 0 ? errno : 0;
   for (size_t i = 0; i < d->file_count; i++) {
-    int code = sync_file(store, d->files[i]);
+    int code = sync_file(store, d->files[i], &folders[d->files[i][0]]);
     if (code != 0) return code;
-    folders[d->files[i][0]] = true;
   }
   for (int i = 0; i < 256; i++)
     if (folders[i] && bcsi_blob_sync_folder(store, (uint8_t)i) != BCS_OK) return EIO;
