@@ -469,6 +469,7 @@ static int apply_clear(bcsi_batch *b, bcs_write *write) {
   if (rc != 0) return rc;
   while ((rc = mdb_cursor_get(from, &key, &value, MDB_NEXT)) == 0) {
     bcsi_blob_row row = {0};
+    if (key.mv_size != BCS_DIGEST_SIZE) continue;
     if (value.mv_size == sizeof row) memcpy(&row, value.mv_data, sizeof row);
     rc = trash_add(b, key.mv_data, row.allocated);
     if (rc != 0) break;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,6 +69,38 @@ static bool newest_agrees(walk *w, const uint8_t *key_hash) {
   return agrees;
 }
 
+/* Under the hash of its key, where alone it is looked for. */
+static bool is_in_place(const bcs_record *record, const uint8_t *key_hash) {
+  uint8_t hash[BCS_HASH_SIZE];
+  return bcsi_key_hash(record->key, record->key_count, hash) != BCS_OK || memcmp(hash, key_hash, sizeof hash) == 0;
+}
+
+/* Nobody can find it, or read it. Its line is not known, so no memory tier is to rely on any. */
+static int drop_damaged(walk *w, MDB_cursor *cursor) {
+  bcsi_slots_epoch(w->store, true);
+  int rc = mdb_cursor_del(cursor, 0);
+  bcsi_slots_epoch(w->store, false);
+  return rc;
+}
+
+/* The row of the file of an entry, which without one is taken for a file of nobody. Its uses are counted later. */
+static int check_row(walk *w, const bcs_record *record) {
+  bcsi_blob_row row;
+  uint8_t digest[BCS_DIGEST_SIZE];
+  struct stat st;
+  int rc;
+  if (!record->is_file || bcsi_blob_row_get(w->store, w->txn, record->digest, &row, &rc) || rc != 0)
+    return record->is_file ? rc : 0;
+  w->report->wrong_uses++;
+  if (!w->repair) return 0;
+  memcpy(digest, record->digest, sizeof digest);
+  bool stands = bcsi_blob_stat(w->store, digest, &st) == BCS_OK;
+  row = (bcsi_blob_row){.size = record->size, .allocated = stands ? (uint64_t)st.st_blocks * 512 : 0};
+  MDB_val key = {sizeof digest, digest};
+  rc = mdb_del(w->txn, w->store->index.trash, &key, NULL);
+  return rc == 0 || rc == MDB_NOTFOUND ? bcsi_blob_row_put(w->store, w->txn, digest, &row) : rc;
+}
+
 static int check_entries(walk *w) {
   bcs_store *store = w->store;
   MDB_cursor *cursor;
@@ -78,8 +111,14 @@ static int check_entries(walk *w) {
     bcsi_record record;
     if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
     step(w);
+    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record) ||
+        !is_in_place(&record.view, key.mv_data)) {
+      w->report->damaged_records++;
+      if (!w->repair) w->counted.entries++;
+      else if ((rc = drop_damaged(w, cursor)) != 0) break;
+      continue;
+    }
     w->counted.entries++;
-    if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
     memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
     if (!record.view.is_file) w->counted.inline_bytes += record.view.size;
     if (record.view.pinned) {
@@ -87,7 +126,6 @@ static int check_entries(walk *w) {
       w->counted.pinned_bytes += bcsi_entry_bytes(&record.view);
       if (record.view.is_file) w->counted.pinned_bytes -= bcsi_file_bytes(record.view.size); /* once: with its row */
     }
-    if (record.view.slot >= w->counted.slots_used) w->counted.slots_used = (uint64_t)record.view.slot + 1;
     uint8_t link[BCSI_LINK_SIZE];
     bcsi_link_make(record.view.digest, record.view.key_hash, link);
     bool paired = has_pair(w, link, &rc);
@@ -96,6 +134,7 @@ static int check_entries(walk *w) {
       w->report->wrong_digests++;
       if (w->repair && (rc = bcsi_link_put(w->txn, store->index.digests, link)) != 0) break;
     }
+    if ((rc = check_row(w, &record.view)) != 0) break;
     if ((rc = bcsi_tags_check(store, w->txn, &record.view, w->repair, &w->report->wrong_tags)) != 0) break;
     w->tags += bcsi_tags_count(&record.view);
     if (!bcsi_slots_agree(store, &record.view) && !newest_agrees(w, record.view.key_hash)) {
@@ -193,6 +232,7 @@ static void count_use(walk *w, const uint8_t *key_hash, const uint8_t *digest, b
     return;
   counted->uses++;
   counted->pins += record.view.pinned;
+  counted->size = record.view.size;
 }
 
 static int count_uses(walk *w, const uint8_t *digest, bcsi_blob_row *counted) {
@@ -215,6 +255,9 @@ static int count_uses(walk *w, const uint8_t *digest, bcsi_blob_row *counted) {
   return rc;
 }
 
+/* File systems count whole blocks, extents' descriptions, and what they have set aside for the file. */
+static uint64_t most_allocated(uint64_t size) { return 2 * bcsi_file_bytes(size) + (16 << 20); }
+
 static int check_blob_rows(walk *w) {
   bcs_store *store = w->store;
   MDB_cursor *cursor;
@@ -226,13 +269,23 @@ static int check_blob_rows(walk *w) {
     uint8_t digest[BCS_DIGEST_SIZE];
     if (must_give_way(w) && (rc = MDB_MAP_RESIZED)) break;
     step(w);
-    if (key.mv_size != sizeof digest || value.mv_size != sizeof row) continue;
+    if (key.mv_size != sizeof digest || value.mv_size != sizeof row) { /* of nobody: entries' rows are whole by now */
+      w->report->wrong_uses++;
+      if (w->repair && (rc = mdb_cursor_del(cursor, 0)) != 0) break;
+      continue;
+    }
     memcpy(digest, key.mv_data, sizeof digest);
     memcpy(&row, value.mv_data, sizeof row);
     bcsi_blob_row counted;
     if ((rc = count_uses(w, digest, &counted)) != 0) break;
     struct stat st;
     bcs_status status = bcsi_blob_stat(store, digest, &st);
+    /* The entries know the size, under their seals; what a file takes is no more than some blocks above it. */
+    bool is_wrong = counted.uses > 0 && (row.size != counted.size || row.allocated > most_allocated(counted.size));
+    if (is_wrong) {
+      row.size = counted.size;
+      row.allocated = status == BCS_OK ? (uint64_t)st.st_blocks * 512 : 0;
+    }
     if (status != BCS_OK || (uint64_t)st.st_size != row.size) {
       bool known = true;
       bcsi_reader *reader;
@@ -244,7 +297,7 @@ static int check_blob_rows(walk *w) {
       }
       if (known) w->report->missing_files++;
     }
-    if (counted.uses != row.uses || counted.pins != row.pins) {
+    if (is_wrong || counted.uses != row.uses || counted.pins != row.pins) {
       w->report->wrong_uses++;
       if (w->repair && counted.uses == 0) {
         if ((rc = mdb_cursor_del(cursor, 0)) != 0) break;
@@ -334,6 +387,7 @@ static bcs_status walk_all(walk *w) {
   if (rc == 0) rc = check_tags(w);
   if (rc == 0) rc = check_blob_rows(w);
   if (rc == 0) rc = count_trash(w);
+  if (rc == 0 && w->store->slots.map) rc = bcsi_lines_check(w->store, w->txn, &stored, w->repair, true, &w->report->wrong_slots);
   if (rc == MDB_MAP_RESIZED) return BCS_BUSY;
   if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
   for (int i = 0; status == BCS_OK && i < 256; i++, step(w))
@@ -345,7 +399,7 @@ static bcs_status walk_all(walk *w) {
     memcpy(w->counted.store_id, stored.store_id, sizeof stored.store_id);
     w->counted.recent_next = stored.recent_next;
     w->counted.quarantine_allocated = bcsi_quarantine_allocated(w->store);
-    if (stored.slots_used > w->counted.slots_used) w->counted.slots_used = stored.slots_used;
+    w->counted.slots_used = stored.slots_used;
     rc = bcsi_totals_put(w->store, w->txn, &w->counted);
     if (rc != 0) return bcsi_fail_lmdb(rc, "verify", w->store->index.path);
     bcsi_slots_publish_totals(w->store, &w->counted);
@@ -445,4 +499,36 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
   if (progress) progress(context, w.total, w.total);
   bcsi_call_leave(store);
   return status;
+}
+
+/* ---- at open */
+
+/* What LMDB knows as well, and what cannot be. Totals that say too much would make room where there is enough. */
+static bool are_plausible(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals, int *rc) {
+  MDB_stat entries, blobs, recent;
+  struct statvfs fs;
+  *rc = mdb_stat(txn, store->index.entries, &entries);
+  if (*rc == 0) *rc = mdb_stat(txn, store->index.blobs, &blobs);
+  if (*rc == 0) *rc = mdb_stat(txn, store->index.recent, &recent);
+  if (*rc != 0 || fstatvfs(store->root_fd, &fs) != 0) return true;
+  uint64_t disk = (uint64_t)fs.f_blocks * fs.f_frsize, index = bcsi_index_live(store, txn);
+  return totals->entries == entries.ms_entries && totals->blob_files == blobs.ms_entries &&
+         totals->recent_count == recent.ms_entries && totals->inline_bytes <= index && totals->blob_allocated <= disk &&
+         totals->trash_allocated <= disk && totals->quarantine_allocated <= disk &&
+         totals->pinned_entries <= totals->entries && totals->pinned_bytes / 2 <= index + disk;
+}
+
+/* Who is alone counts anew where the totals cannot be right. Files that no row knows stay. */
+void bcsi_check_totals(bcs_store *store) {
+  bcsi_reader *reader;
+  bcsi_totals totals;
+  bcs_check_report report = {.index_set_aside = true};
+  int rc = 0;
+  if (bcsi_reader_enter(store, &reader) != BCS_OK) return;
+  bool counts = bcsi_totals_get(store, reader->txn, &totals) == BCS_OK && !are_plausible(store, reader->txn, &totals, &rc);
+  bcsi_reader_leave(reader);
+  if (!counts) return;
+  walk w = {.store = store, .repair = true, .report = &report};
+  (void)repair_structure(&w); /* or verify does */
+  free(w.recent);
 }

@@ -18,6 +18,20 @@
 
 enum { MERGE_AT = 2048, RECENT_SIZE = BCSI_LINK_SIZE + 1 };
 
+/* The totals are damaged: no store would succeed any more. */
+static int behind_the_last(bcs_store *store, MDB_txn *txn, uint64_t *next) {
+  MDB_cursor *cursor;
+  MDB_val key, value;
+  uint64_t last = 0;
+  int rc = mdb_cursor_open(txn, store->index.recent, &cursor);
+  if (rc != 0) return rc;
+  rc = mdb_cursor_get(cursor, &key, &value, MDB_LAST);
+  if (rc == 0 && key.mv_size == sizeof last) memcpy(&last, key.mv_data, sizeof last);
+  mdb_cursor_close(cursor);
+  *next = __builtin_bswap64(last) + 1;
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
 int bcsi_digest_note(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const uint8_t *digest,
                      const uint8_t *key_hash, bool add) {
   uint64_t sequence = __builtin_bswap64(totals->recent_next);
@@ -26,6 +40,10 @@ int bcsi_digest_note(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, const 
   row[BCSI_LINK_SIZE] = add ? 1 : 0;
   MDB_val key = {sizeof sequence, &sequence}, value = {sizeof row, row};
   int rc = mdb_put(txn, store->index.recent, &key, &value, MDB_APPEND);
+  if (rc == MDB_KEYEXIST && (rc = behind_the_last(store, txn, &totals->recent_next)) == 0) {
+    sequence = __builtin_bswap64(totals->recent_next);
+    rc = mdb_put(txn, store->index.recent, &key, &value, MDB_APPEND);
+  }
   if (rc == 0) {
     totals->recent_next++;
     totals->recent_count++;
@@ -82,7 +100,7 @@ int bcsi_digest_recent(bcs_store *store, MDB_txn *txn, bcsi_pair **out, size_t *
 }
 
 int bcsi_digest_merge(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool force) {
-  if (totals->recent_count == 0 || (!force && totals->recent_count < MERGE_AT)) return 0;
+  if (!force && totals->recent_count < MERGE_AT) return 0;
   bcsi_pair *pairs;
   size_t count;
   int rc = bcsi_digest_recent(store, txn, &pairs, &count);

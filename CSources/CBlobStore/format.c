@@ -533,6 +533,7 @@ bcs_status bcsi_layout_create(bcs_store *store) {
   if (status == BCS_OK && !has_format) status = write_format(store);
   if (status == BCS_OK) status = bcsi_staging_sweep(store);
   if (status == BCS_OK && alone) bcsi_slots_set_staging(store, 0);
+  if (status == BCS_OK && alone) bcsi_check_totals(store);
   if (status == BCS_OK) bcsi_ballast_take(store);
   if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, false, true, store->info.path);
   bcsi_unlock(store->lock_fd, BCSI_LOCK_OPEN);

@@ -173,6 +173,10 @@ bool bcsi_slots_record(bcs_store *store, uint32_t line, bcs_record *out);
 uint64_t bcsi_slots_count_expired(bcs_store *store, int64_t now_ms);
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
 
+/* ---- lines.c */
+int bcsi_lines_check(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool repair, bool has_table, uint64_t *wrong);
+bcs_status bcsi_lines_mend(bcs_store *store); /* alone, before a table is made */
+
 /* ---- index.c: the LMDB environment, replaceable, and its readers */
 typedef struct bcsi_reader {
   _Alignas(128) _Atomic uint32_t busy;
@@ -469,6 +473,9 @@ void bcsi_ballast_forget(bcs_store *store); /* before its folder is set aside */
 
 /* ---- commit.c */
 bcs_status bcsi_repair_marked(bcs_store *store, MDB_txn *txn);
+
+/* ---- check.c */
+void bcsi_check_totals(bcs_store *store); /* alone, at open */
 
 /* ---- memory.c: the tier above the index */
 typedef struct bcsi_memory bcsi_memory;

@@ -73,6 +73,11 @@ static uint64_t written_word(int64_t ms, int64_t stale_ms) {
   return seconds << HITS_SHIFT | (uint64_t)ms;
 }
 
+static uint64_t size_kind_word(const bcs_record *record) {
+  return record->size << 4 | (record->pinned ? 8u : 0u) | (uint64_t)record->lifetime.kind << 1 |
+         (record->is_file ? 1u : 0u);
+}
+
 static size_t file_size(uint64_t lines) { return LINES_AT + (size_t)lines * sizeof(struct line); }
 
 static bcs_status fail(bcs_store *store, int code, const char *operation) {
@@ -196,6 +201,10 @@ static bcs_status refresh(bcs_store *store, MDB_txn *txn, const bcsi_totals *tot
   bcsi_slots_publish_totals(store, totals);
   bcsi_slots_publish_live(store, bcsi_index_live(store, txn));
   put(&head->staging, 0);
+  if (load(&head->files_synced) > load(&head->files_published)) { /* or a checkpoint would always be due */
+    put(&head->files_synced, 0);
+    put(&head->files_published, PUBLISHED_CAPACITY + 1); /* nobody knows which */
+  }
   uint64_t ghosts = load(&head->ghosts);
   if (ghosts > BCSI_GHOSTS_SIZE || (ghosts > 0 && allocate_range(store, GHOSTS_AT, GHOSTS_AT + ghosts) != BCS_OK))
     put(&head->ghosts, 0); /* they are made anew when something is evicted */
@@ -257,7 +266,11 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
     status = refuse(store, BCS_CORRUPT, "open",
                     "the slot table is damaged and other processes use the directory; close them and open again");
   } else if (status == BCS_OK) {
-    status = rebuild(store, txn, &totals);
+    mdb_txn_abort(txn);
+    status = bcsi_lines_mend(store);
+    if ((rc = bcsi_begin_at_open(store, MDB_RDONLY, &txn)) != 0) return bcsi_fail_lmdb(rc, "begin", store->index.path);
+    if (status == BCS_OK) status = bcsi_totals_get(store, txn, &totals);
+    if (status == BCS_OK) status = rebuild(store, txn, &totals);
     if (status == BCS_OK) keep_files(store);
     *rebuilt = true;
   }
@@ -353,8 +366,7 @@ void bcsi_slots_fill(bcs_store *store, const bcs_record *record, int64_t ms, uin
   put(&line->hash[1], hash[1]);
   put(&line->deadline, (uint64_t)record->lifetime.deadline_ms);
   put(&line->window, (uint64_t)record->lifetime.window_ms);
-  put(&line->size_kind, record->size << 4 | (record->pinned ? 8u : 0u) | (uint64_t)record->lifetime.kind << 1 |
-                            (record->is_file ? 1u : 0u));
+  put(&line->size_kind, size_kind_word(record));
   put(&line->written, written_word(record->written_ms, record->stale_ms));
   atomic_store(&line->access, access_word(record->generation, hits, ms));
 }
@@ -433,6 +445,13 @@ void bcsi_slots_read_access(bcs_store *store, bcs_record *record) {
   record->hits = access_hits(word);
 }
 
+/* Its lifetime, its size and what else the line repeats. */
+static bool tells_of(struct line *line, const bcs_record *record) {
+  return load(&line->deadline) == (uint64_t)record->lifetime.deadline_ms &&
+         load(&line->window) == (uint64_t)record->lifetime.window_ms && load(&line->size_kind) == size_kind_word(record) &&
+         load(&line->written) == written_word(record->written_ms, record->stale_ms);
+}
+
 bool bcsi_slots_agree(bcs_store *store, const bcs_record *record) {
   if (!store->slots.map) return true;
   if (!bcsi_slots_has(store, record->slot)) return false;
@@ -441,8 +460,10 @@ bool bcsi_slots_agree(bcs_store *store, const bcs_record *record) {
   memcpy(hash, record->key_hash, sizeof hash);
   uint64_t generation = load(&line->generation);
   if (generation != record->generation) return (generation & 1) != 0; /* odd: a writer is at it */
-  return load(&line->hash[0]) == hash[0] && load(&line->hash[1]) == hash[1] &&
-         load(&line->access) >> TAG_SHIFT == tag_of(record->generation);
+  bool agrees = load(&line->hash[0]) == hash[0] && load(&line->hash[1]) == hash[1] &&
+                load(&line->access) >> TAG_SHIFT == tag_of(record->generation) && tells_of(line, record);
+  /* A writer may have been at it meanwhile. */
+  return agrees || atomic_load_explicit(&line->generation, memory_order_seq_cst) != generation;
 }
 
 /* ---- removals of everything */

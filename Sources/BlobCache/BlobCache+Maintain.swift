@@ -177,6 +177,7 @@ extension BlobCache {
     report.foreignNames = Int(clamping: found.foreign_names)
     report.deadStagingFiles = Int(clamping: found.dead_staging)
     report.wrongTotals = Int(clamping: found.wrong_totals)
+    report.damagedBlobs += Int(clamping: found.damaged_records)
     report.wrongUseCounts = Int(clamping: found.wrong_uses)
     report.wrongSlots = Int(clamping: found.wrong_slots)
     report.wrongDigestRows = Int(clamping: found.wrong_digests)

@@ -699,7 +699,7 @@ static void check_structure(model *m, bool repair) {
     return;
   }
   CHECK(!r.damage.found && (m->restored || !r.index_set_aside) && r.foreign_names == 0);
-  CHECK(r.wrong_totals == 0 && r.wrong_uses == 0 && r.wrong_slots == 0 && r.wrong_digests == 0 && r.wrong_tags == 0);
+  CHECK(r.damaged_records == 0 && r.wrong_totals == 0 && r.wrong_uses == 0 && r.wrong_slots == 0 && r.wrong_digests == 0 && r.wrong_tags == 0);
   if (!m->restored) CHECK(r.missing_files == 0);
   if (!m->restored && !m->ever_faulted) CHECK(r.unreferenced_files == 0 && r.dead_staging == 0);
 }

@@ -71,7 +71,8 @@ extension Commands {
     let findings = [
       "unreferenced_files": report.unreferenced_files, "missing_files": report.missing_files,
       "foreign_names": report.foreign_names, "dead_staging": report.dead_staging,
-      "wrong_totals": report.wrong_totals, "wrong_uses": report.wrong_uses,
+      "damaged_records": report.damaged_records, "wrong_totals": report.wrong_totals,
+      "wrong_uses": report.wrong_uses,
       "wrong_slots": report.wrong_slots, "wrong_digests": report.wrong_digests,
       "damaged_page": report.damage.found ? report.damage.page : 0,
     ].filter { $0.value != 0 }

@@ -478,6 +478,7 @@ typedef struct bcs_check_report {
   uint64_t missing_files;                          /* rows without a file, or with one of another size */
   uint64_t foreign_names;                          /* names in our folders that are not ours; never touched */
   uint64_t dead_staging;                           /* staging files of owners that are gone */
+  uint64_t damaged_records;                        /* rows of entries that cannot be read; a repair removes them */
   uint64_t wrong_totals, wrong_uses, wrong_slots, wrong_digests, wrong_tags; /* rows that disagree with a recount */
 } bcs_check_report;
 

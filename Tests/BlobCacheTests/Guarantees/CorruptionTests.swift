@@ -160,6 +160,7 @@ struct CorruptionTests {
       let boot = scenario.isSameBoot ? CorruptionTests.boot : CorruptionTests.nextBoot
       let mode = scenario.isDurable ? " durable" : ""
       var isCrashed = false
+      var found: [String]?
       do {
         let process = try surveyor ?? SecondProcess(environment: Self.environment)
         surveyor = process
@@ -172,6 +173,7 @@ struct CorruptionTests {
         let state = answer.dropFirst(3).split(separator: ",").map(String.init)
         if let complaint = complaint(aboutState: state, damage) { return complaint }
         if state == digests.map(\.hex) { untouched += 1 } else { lost += 1 }
+        found = state
       } catch let failure as SecondProcess.Failure {
         surveyor = nil
         guard scenario.isSameBoot, damage.target == .index,
@@ -199,6 +201,11 @@ struct CorruptionTests {
       let state = words[3].split(separator: ",").map(String.init)
       if let complaint = complaint(aboutState: state, damage, isMended: true) {
         return "mended: \(complaint)"
+      }
+      if let found, !words[2].contains("aside"), !isAside,
+        let lost = state.indices.first(where: { state[$0] == "-" && found[$0] == digests[$0].hex })
+      {
+        return "the repair lost \(DamageWork.items[lost].key), which had been found"
       }
       return complaint(aboutFilesIn: path, before, state, damage, isAside)
     }
