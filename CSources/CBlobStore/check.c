@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -503,19 +502,34 @@ bcs_status bcs_check_structure(bcs_store *store, bool repair, bcs_check_report *
 
 /* ---- at open */
 
+/* What files in the trash take, by their rows, unless there are too many to look at. */
+static int trash_rows(bcs_store *store, MDB_txn *txn, uint64_t *allocated) {
+  enum { MOST = 65536 };
+  walk w = {.store = store, .txn = txn};
+  MDB_stat rows;
+  int rc = mdb_stat(txn, store->index.trash, &rows);
+  *allocated = UINT64_MAX;
+  if (rc != 0 || rows.ms_entries > MOST) return rc;
+  rc = count_trash(&w);
+  *allocated = w.counted.trash_allocated;
+  return rc;
+}
+
 /* What LMDB knows as well, and what cannot be. Totals that say too much would make room where there is enough. */
-static bool are_plausible(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals, int *rc) {
+static bool are_plausible(bcs_store *store, MDB_txn *txn, const bcsi_totals *totals) {
+  enum { SLACK = 1 << 20 /* of a file, and of quarantine */ };
   MDB_stat entries, blobs, recent;
-  struct statvfs fs;
-  *rc = mdb_stat(txn, store->index.entries, &entries);
-  if (*rc == 0) *rc = mdb_stat(txn, store->index.blobs, &blobs);
-  if (*rc == 0) *rc = mdb_stat(txn, store->index.recent, &recent);
-  if (*rc != 0 || fstatvfs(store->root_fd, &fs) != 0) return true;
-  uint64_t disk = (uint64_t)fs.f_blocks * fs.f_frsize, index = bcsi_index_live(store, txn);
+  uint64_t trash;
+  if (mdb_stat(txn, store->index.entries, &entries) != 0 || mdb_stat(txn, store->index.blobs, &blobs) != 0 ||
+      mdb_stat(txn, store->index.recent, &recent) != 0 || trash_rows(store, txn, &trash) != 0)
+    return true;
+  uint64_t files = totals->blob_bytes <= UINT64_MAX / 4 ? 2 * totals->blob_bytes + totals->blob_files * SLACK : 0;
+  uint64_t index = bcsi_index_live(store, txn);
   return totals->entries == entries.ms_entries && totals->blob_files == blobs.ms_entries &&
-         totals->recent_count == recent.ms_entries && totals->inline_bytes <= index && totals->blob_allocated <= disk &&
-         totals->trash_allocated <= disk && totals->quarantine_allocated <= disk &&
-         totals->pinned_entries <= totals->entries && totals->pinned_bytes / 2 <= index + disk;
+         totals->recent_count == recent.ms_entries && totals->inline_bytes <= index && totals->blob_allocated <= files &&
+         totals->trash_allocated <= trash && totals->pinned_entries <= totals->entries &&
+         totals->pinned_bytes <= 2 * (index + files) &&
+         totals->quarantine_allocated <= bcsi_quarantine_allocated(store) + SLACK;
 }
 
 /* Who is alone counts anew where the totals cannot be right. Files that no row knows stay. */
@@ -523,9 +537,8 @@ void bcsi_check_totals(bcs_store *store) {
   bcsi_reader *reader;
   bcsi_totals totals;
   bcs_check_report report = {.index_set_aside = true};
-  int rc = 0;
   if (bcsi_reader_enter(store, &reader) != BCS_OK) return;
-  bool counts = bcsi_totals_get(store, reader->txn, &totals) == BCS_OK && !are_plausible(store, reader->txn, &totals, &rc);
+  bool counts = bcsi_totals_get(store, reader->txn, &totals) == BCS_OK && !are_plausible(store, reader->txn, &totals);
   bcsi_reader_leave(reader);
   if (!counts) return;
   walk w = {.store = store, .repair = true, .report = &report};

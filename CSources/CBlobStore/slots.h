@@ -33,10 +33,11 @@ struct head {
   _Atomic uint64_t files_published, files_synced; /* blob files; the digests of the last ones stand in a ring */
   _Atomic uint64_t restored; /* this boot began with a checkpoint: no file is trusted unread */
   _Atomic uint64_t now; /* the newest time that a writer was told */
-  _Atomic uint64_t unrepaired; /* no repair has been through since keep_until was set, by whichever process */
   _Atomic uint32_t mark_count; /* above MARK_CAPACITY: any line may be odd */
+  _Atomic uint64_t unrepaired; /* no repair has been through since keep_until was set, by whichever process */
 };
 _Static_assert(sizeof(struct head) <= MARK_AT, "the head has one page");
+_Static_assert(offsetof(struct head, keep_until) == 584 && offsetof(struct head, unrepaired) == 680, "as OnDiskFormat tells");
 _Static_assert(MARK_AT + MARK_CAPACITY * 4 <= STRIPES_AT, "the mark ends before the stripes");
 _Static_assert(STRIPES_AT + BCSI_STRIPES * STRIPE_SIZE <= PUBLISHED_AT, "the stripes end before what was published");
 _Static_assert(PUBLISHED_AT + PUBLISHED_CAPACITY * BCS_DIGEST_SIZE <= GHOSTS_AT, "and that before the ghosts");

@@ -100,7 +100,7 @@ import Testing
     try make(limit: 64 << 20)
     try patch(
       after: Array("totals".utf8), 6 + 8 * word,
-      withUnsafeBytes(of: (UInt64(1) << 45).littleEndian, Array.init))
+      withUnsafeBytes(of: (UInt64(1) << 30).littleEndian, Array.init))
     let store = try CoreStore(path)
     #expect(try findings(store, repair: false) == 0)
     #expect(store.commit([try store.put("another", [1])]) == [BCS_OK])

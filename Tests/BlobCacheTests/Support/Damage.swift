@@ -131,7 +131,7 @@ struct Damage: CustomStringConvertible {
     switch target {
     case .slots:
       let lines = 33_751_040
-      let parts = [0..<640, 0..<640, 4096..<4400, 65_536..<65_800, lines..<lines + 64 * 160]
+      let parts = [0..<704, 0..<704, 4096..<4400, 65_536..<65_800, lines..<lines + 64 * 160]
       at = Int.random(in: parts.randomElement(using: &random) ?? 0..<size, using: &random)
     case .index where Bool.random(using: &random):
       at = at / 4096 * 4096 + Int.random(in: 0..<64, using: &random)
