@@ -550,9 +550,10 @@ struct LimitsHoldTests {
       let hash = seededBytes(count: 16, seed: UInt64(line))
       try overwrite(folder.path + "/slots", at: lines + line * 64 + 48, with: hash)
     }
-    let again = try open(nil)
-    try await fill(again, 100..<400, size: 100)
-    #expect(again.statistics.entries == 100)
+    // Few stores, since each takes one of these lines and makes it right.
+    let again = try open(.entries(50))
+    try await fill(again, 100..<110, size: 100)
+    #expect(again.statistics.entries == 50)
     try await again.close()
     #expect(try await structureOf(folder.path) == "ok")
   }
