@@ -12,6 +12,7 @@ typedef struct lines {
   bcs_store *store;
   MDB_txn *txn;
   bool has_table;  /* or one is to be made */
+  bool is_reader;  /* beside others */
   uint8_t *taken;  /* a bit each */
   uint64_t count;  /* a number from here on is no line, whatever the table can have */
   uint64_t end;    /* one more than the largest that is taken */
@@ -33,6 +34,9 @@ static int count_rows(bcs_store *store, MDB_txn *txn, uint64_t *entries, uint64_
   *free = of_free.ms_entries;
   return 0;
 }
+
+/* As the walk that this is a part of: a growth of the map waits for all readers. */
+static bool must_give_way(const lines *l) { return l->is_reader && atomic_load(&l->store->index.gate) == BCSI_GATE_PAUSED; }
 
 static bool is_taken(const lines *l, uint64_t line) { return l->taken[line / 8] >> (line % 8) & 1; }
 
@@ -88,6 +92,7 @@ static int take_of_records(lines *l, bool first, bool keep, homeless *without) {
   if (rc != 0) return rc;
   while ((rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
     bcsi_record record;
+    if (must_give_way(l) && (rc = MDB_MAP_RESIZED)) break;
     if (key.mv_size != BCS_HASH_SIZE || !bcsi_record_decode(value.mv_data, value.mv_size, &record)) continue;
     memcpy(record.view.key_hash, key.mv_data, BCS_HASH_SIZE);
     bool is_named = l->has_table && is_named_by_table(l, &record.view);
@@ -165,6 +170,7 @@ int bcsi_lines_check(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool r
   homeless without = {0};
   uint64_t found = 0, from = 0;
   int rc = begin(&l, store, txn, has_table);
+  l.is_reader = has_table && !repair;
   if (rc == 0 && has_table) rc = take_of_records(&l, true, false, &without);
   if (rc == 0) rc = take_of_records(&l, false, repair, &without);
   if (rc == 0) rc = take_of_free(&l, repair, &found);
