@@ -16,6 +16,7 @@ enum {
   BCSI_HEX_SIZE = 2 * BCS_DIGEST_SIZE,
   BCSI_NAME_MAX = 128,
   BCSI_READERS = 128,          /* lookups at one moment in one process; more wait a moment */
+  BCSI_READERS_READY = 16,     /* of these, as many as are registered by the open: see index.c */
   BCSI_BOOT_ID_SIZE = 40,
   BCSI_MAP_FROM = 1536 * 1024, /* files from this size up are mapped, below they are read: see the threshold table */
   BCSI_QUICK_MAX = 64 * 1024,
@@ -443,6 +444,7 @@ void bcsi_pins_release_older(bcs_store *store);
 bool bcsi_pin_is_held(bcs_store *store); /* that of the settled checkpoint, by whomever */
 void bcsi_pin_take_out(bcs_store *store, uint32_t row, uint64_t transaction);
 void bcsi_pins_drop(bcs_store *store); /* before the environment goes; with index.transaction */
+void bcsi_pins_prepare(bcs_store *store);
 
 /* ---- checkpoint.c */
 bcs_status bcsi_checkpoint(bcs_store *store, bool wait); /* of everything that is committed; without the write lock */

@@ -35,6 +35,7 @@ struct Commands {
     case "list":
       return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
     case "mixed": return try await mixed(words)
+    case "stand-in-table": try standInTable(words)
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)
@@ -125,7 +126,6 @@ struct Commands {
       case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
       case "boot": configuration.bootID = parts[1]
       case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
-      case "sweep":
         configuration.sweepInterval = .milliseconds(try number(parts, 1) { Int($0) })
       case "every":
         configuration.durability = .checkpointed(
