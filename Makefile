@@ -77,7 +77,7 @@ trace: bootstrap ## hit ratios of access traces, ours against LRU, SIEVE, S3-FIF
 	$(SWIFT) run -c release $(BENCH) blobcache-bench trace $(ARGS)
 
 .PHONY: kill-long
-kill-long: bootstrap ## the kill -9 tests, some thousands of kills
+kill-long: bootstrap ## the kill -9 tests, some thousands of kills and stops, and one inside each step
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
 

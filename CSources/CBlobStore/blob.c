@@ -128,8 +128,8 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
   bcsi_blob_name(digest, name);
   int code = bcsi_fault("rename");
   if (code != 0) return fail(store, code, "rename", digest);
-  if (renameat(store->staging_fd, staged, store->blobs_fd, name) == 0) return BCS_OK;
-  if (errno == ENOENT) {
+  bool renamed = renameat(store->staging_fd, staged, store->blobs_fd, name) == 0;
+  if (!renamed && errno == ENOENT) {
     memcpy(folder, name, 2);
     folder[2] = 0;
     char shown[4300];
@@ -139,9 +139,11 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
     if (status != BCS_OK) return status;
     close(fd);
     store->folder_synced[digest[0]] = false;
-    if (renameat(store->staging_fd, staged, store->blobs_fd, name) == 0) return BCS_OK;
+    renamed = renameat(store->staging_fd, staged, store->blobs_fd, name) == 0;
   }
-  return fail(store, errno, "rename", digest);
+  if (!renamed) return fail(store, errno, "rename", digest);
+  (void)bcsi_fault("renamed");
+  return BCS_OK;
 }
 
 bcs_status bcsi_blob_sync_staged(bcs_store *store, const char *staged) {
@@ -160,7 +162,10 @@ bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SI
   bcsi_blob_name(digest, name);
   int code = bcsi_fault("unlink");
   if (code != 0) return fail(store, code, "unlink", digest);
-  if (unlinkat(store->blobs_fd, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) return BCS_OK;
+  if (unlinkat(store->blobs_fd, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) {
+    (void)bcsi_fault("unlinked");
+    return BCS_OK;
+  }
   if (errno == EISDIR) return BCS_OK; /* not ours: nothing unknown is deleted */
   return fail(store, errno, "unlink", digest);
 }
@@ -187,7 +192,10 @@ bcs_status bcsi_blob_quarantine(bcs_store *store, const uint8_t digest[BCS_DIGES
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(kept, sizeof kept, "%s.%lld%09ld", name + 3, (long long)now.tv_sec, now.tv_nsec);
-  if (renameat(store->blobs_fd, name, store->quarantine_fd, kept) == 0 || errno == ENOENT) return BCS_OK;
+  if (renameat(store->blobs_fd, name, store->quarantine_fd, kept) == 0 || errno == ENOENT) {
+    (void)bcsi_fault("quarantined");
+    return BCS_OK;
+  }
   return fail(store, errno, "quarantine", digest);
 }
 

@@ -492,6 +492,21 @@ void bcsi_reader_leave(bcsi_reader *reader) {
   atomic_store_explicit(&reader->busy, 0, memory_order_release);
 }
 
+/* Rows of processes that were killed. Pins are among them, so under the write lock, as at an open. */
+bcs_status bcsi_readers_sweep(bcs_store *store) {
+  bcsi_reader *reader; /* keeps the environment from being replaced */
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  status = bcsi_reader_enter(store, &reader);
+  if (status == BCS_OK) {
+    int dead, rc = mdb_reader_check(store->index.env, &dead);
+    if (rc != 0) status = fail(store, rc, "sweep readers");
+    bcsi_reader_leave(reader);
+  }
+  bcsi_writer_unlock(store);
+  return status;
+}
+
 /* ---- the writer's side */
 
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {

@@ -152,6 +152,7 @@ bcs_status bcsi_pin_take(bcs_store *store, bcsi_pin *pin) {
     if (number == load(&head_of(store)->checkpoint_pin) || store->pins[0].number == number ||
         store->pins[1].number == number || !lock_number(store, number))
       continue;
+    (void)bcsi_fault("pin");
     pin->number = number;
     return BCS_OK;
   }

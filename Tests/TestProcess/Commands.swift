@@ -35,7 +35,9 @@ struct Commands {
     case "list":
       return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
     case "mixed": return try await mixed(words)
+    case "storm": return try await storm(words)
     case "stand-in-table": try standInTable(words)
+    case "sweep": try await opened().sweep()
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)
@@ -126,6 +128,7 @@ struct Commands {
       case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
       case "boot": configuration.bootID = parts[1]
       case "map": configuration.initialMapSize = try number(parts, 1) { UInt64($0) }
+      case "sweep":
         configuration.sweepInterval = .milliseconds(try number(parts, 1) { Int($0) })
       case "every":
         configuration.durability = .checkpointed(
