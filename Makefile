@@ -81,6 +81,11 @@ kill-long: bootstrap ## the kill -9 tests, some thousands of kills and stops, an
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
 
+.PHONY: histories-long
+histories-long: bootstrap ## two thousand recorded histories of few keys, one and three processes: each must be linearizable
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_HISTORIES=$${BLOBCACHE_HISTORIES:-2000} scripts/swift-test 3600 .build/logs/histories.log --skip-build --filter Histories
+
 .PHONY: power-cut-long
 power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and rename recorded, what a cut can lose is lost
 	scripts/limit 900 $(SWIFT) build --build-tests

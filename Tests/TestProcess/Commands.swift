@@ -37,6 +37,7 @@ struct Commands {
     case "mixed": return try await mixed(words)
     case "storm": return try await storm(words)
     case "stand-in-table": try standInTable(words)
+    case "history": return try await history(words)
     case "sweep": try await opened().sweep()
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
