@@ -36,7 +36,10 @@ struct Commands {
       return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
     case "mixed": return try await mixed(words)
     case "storm": return try await storm(words)
+    case "hog": return try await hog(words)
+    case "hog-core": return try hogCore(words)
     case "stand-in-table": try standInTable(words)
+    case "turns": return try await turns(words)
     case "history": return try await history(words)
     case "sweep": try await opened().sweep()
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
