@@ -57,6 +57,7 @@ struct Commands {
     case "batch": return try clearAndStore(words)
     case "lookups": return try lookupsAtOnce(words)
     case "close-reading": return try await closeWhileReading(words)
+    case "fork-storm": return try await forkStorm(words)
     case "forks": return try forks(words)
     case "flip": return try await flip(words)
     case "herd": return try await herd(words)
