@@ -26,6 +26,8 @@ struct Commands {
     case "get": return try get(words)
     case "expired": return try expired(words)
     case "hold": return try hold(words)
+    case "bounds": return try await bounds(words)
+    case "hold-many": return try await holdMany(words)
     case "held": return "ok " + held.map { $0.digest.hex }.joined(separator: " ")
     case "fetch": return try await fetch(words)
     case "remove": return "ok \(try await opened().remove(key(words)))"
