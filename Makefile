@@ -77,9 +77,14 @@ trace: bootstrap ## hit ratios of access traces, ours against LRU, SIEVE, S3-FIF
 	$(SWIFT) run -c release $(BENCH) blobcache-bench trace $(ARGS)
 
 .PHONY: kill-long
-kill-long: bootstrap ## the kill -9 tests, some thousands of kills
+kill-long: bootstrap ## the kill -9 tests, some thousands of kills and stops, and one inside each step
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_KILLS=5000 scripts/swift-test 14400 .build/logs/kill.log --skip-build --filter Killed
+
+.PHONY: histories-long
+histories-long: bootstrap ## two thousand recorded histories of few keys, one and three processes: each must be linearizable
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_HISTORIES=$${BLOBCACHE_HISTORIES:-2000} scripts/swift-test 3600 .build/logs/histories.log --skip-build --filter Histories
 
 .PHONY: power-cut-long
 power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and rename recorded, what a cut can lose is lost

@@ -22,6 +22,7 @@ static void take(bcs_store *store, uint64_t free) {
   bcsi_ballast_forget(store); /* part of it, or a link to what is not ours */
   int fd = openat(store->root_fd, ballast_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, store->file_mode);
   if (fd < 0) return;
+  (void)bcsi_fault("ballast");
   if (fchmod(fd, store->file_mode) == 0 && posix_fallocate(fd, 0, BALLAST) == 0) store->ballast_wait = 0;
   else bcsi_ballast_forget(store);
   close(fd);

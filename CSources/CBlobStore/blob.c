@@ -70,19 +70,47 @@ bcs_status bcsi_blob_open(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE
   return BCS_OK;
 }
 
+/* Mappings of bodies that this process holds. The kernel allows it some number of mappings (vm.max_map_count, 65,530 as a
+ * rule), of which threads' stacks, memory and libraries need theirs: at the limit an allocation fails that nobody can do
+ * without. So bodies take half of it at most; beyond that they are copies. */
+static _Atomic long mappings;
+
+static long most_mappings(void) {
+  static _Atomic long most;
+  long known = atomic_load_explicit(&most, memory_order_relaxed);
+  if (known > 0) return known;
+  char text[32];
+  int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+  if (fd >= 0) close(fd);
+  if (n > 0) {
+    text[n] = 0;
+    known = strtol(text, NULL, 10) / 2;
+  }
+  if (known <= 0) known = 65530 / 2;
+  atomic_store_explicit(&most, known, memory_order_relaxed);
+  return known;
+}
+
+static bool take_mapping(void) {
+  if (atomic_fetch_add(&mappings, 1) < most_mappings()) return true;
+  atomic_fetch_sub(&mappings, 1);
+  return false;
+}
+
 /* Reading is quicker than mapping below about 1.5 MiB, and scales; from 2 MiB mapping wins two to one. */
 bcs_status bcsi_blob_read(int fd, uint64_t size, bool may_map, const char *shown, bcs_body *out) {
   memset(out, 0, sizeof *out);
   out->count = (size_t)size;
   out->owned = true;
-  if (may_map && size >= BCSI_MAP_FROM) {
+  if (may_map && size >= BCSI_MAP_FROM && take_mapping()) {
     void *map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
     if (map != MAP_FAILED) {
       out->bytes = map;
       out->mapped = true;
       return BCS_OK;
     }
-    /* No mapping left (vm.max_map_count) or no address space: read it instead. */
+    atomic_fetch_sub(&mappings, 1); /* others have taken them, or there is no address space: it is read instead */
   }
   uint8_t *bytes = malloc(size > 0 ? (size_t)size : 1);
   if (!bytes) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read", shown, NULL);
@@ -128,8 +156,8 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
   bcsi_blob_name(digest, name);
   int code = bcsi_fault("rename");
   if (code != 0) return fail(store, code, "rename", digest);
-  if (renameat(store->staging_fd, staged, store->blobs_fd, name) == 0) return BCS_OK;
-  if (errno == ENOENT) {
+  bool renamed = renameat(store->staging_fd, staged, store->blobs_fd, name) == 0;
+  if (!renamed && errno == ENOENT) {
     memcpy(folder, name, 2);
     folder[2] = 0;
     char shown[4300];
@@ -139,9 +167,11 @@ bcs_status bcsi_blob_publish(bcs_store *store, const char *staged, const uint8_t
     if (status != BCS_OK) return status;
     close(fd);
     store->folder_synced[digest[0]] = false;
-    if (renameat(store->staging_fd, staged, store->blobs_fd, name) == 0) return BCS_OK;
+    renamed = renameat(store->staging_fd, staged, store->blobs_fd, name) == 0;
   }
-  return fail(store, errno, "rename", digest);
+  if (!renamed) return fail(store, errno, "rename", digest);
+  (void)bcsi_fault("renamed");
+  return BCS_OK;
 }
 
 bcs_status bcsi_blob_sync_staged(bcs_store *store, const char *staged) {
@@ -160,7 +190,10 @@ bcs_status bcsi_blob_unlink(bcs_store *store, const uint8_t digest[BCS_DIGEST_SI
   bcsi_blob_name(digest, name);
   int code = bcsi_fault("unlink");
   if (code != 0) return fail(store, code, "unlink", digest);
-  if (unlinkat(store->blobs_fd, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) return BCS_OK;
+  if (unlinkat(store->blobs_fd, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) {
+    (void)bcsi_fault("unlinked");
+    return BCS_OK;
+  }
   if (errno == EISDIR) return BCS_OK; /* not ours: nothing unknown is deleted */
   return fail(store, errno, "unlink", digest);
 }
@@ -187,7 +220,10 @@ bcs_status bcsi_blob_quarantine(bcs_store *store, const uint8_t digest[BCS_DIGES
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   snprintf(kept, sizeof kept, "%s.%lld%09ld", name + 3, (long long)now.tv_sec, now.tv_nsec);
-  if (renameat(store->blobs_fd, name, store->quarantine_fd, kept) == 0 || errno == ENOENT) return BCS_OK;
+  if (renameat(store->blobs_fd, name, store->quarantine_fd, kept) == 0 || errno == ENOENT) {
+    (void)bcsi_fault("quarantined");
+    return BCS_OK;
+  }
   return fail(store, errno, "quarantine", digest);
 }
 
@@ -223,8 +259,12 @@ void bcs_take_body(bcs_body *body, bcs_body *taken) {
 
 void bcs_release_body(bcs_body *taken) {
   if (!taken->owned || !taken->bytes) return;
-  if (taken->mapped) munmap((void *)(uintptr_t)taken->bytes, taken->count);
-  else free((void *)(uintptr_t)taken->bytes);
+  if (taken->mapped) {
+    munmap((void *)(uintptr_t)taken->bytes, taken->count);
+    atomic_fetch_sub(&mappings, 1);
+  } else {
+    free((void *)(uintptr_t)taken->bytes);
+  }
   memset(taken, 0, sizeof *taken);
 }
 

@@ -160,11 +160,13 @@ static void settle(bcs_store *store, const bcsi_pin *pin, uint64_t published) {
   bool own = false;
   for (int i = 0; i < 2; i++) own |= store->pins[i].number != 0 && store->pins[i].row == row;
   put(&head->checkpoint, pin->transaction);
+  (void)bcsi_fault("checkpoint-settle");
   put(&head->checkpoint_pin, pin->number);
   put(&head->checkpoint_row, pin->row);
   put(&head->checkpoint_ms, (uint64_t)now_ms());
   put(&head->checkpoint_pages, page_count(store));
   if (published > load(&head->files_synced)) put(&head->files_synced, published);
+  (void)bcsi_fault("checkpoint-settled");
   if (before != 0 && before <= pin->transaction && !own) bcsi_pin_take_out(store, row, before);
   store->checkpoint_wanted = false;
   bcsi_pins_release_older(store);
@@ -227,6 +229,7 @@ static int sync_files(bcs_store *store, const draft *d) {
 static bcs_status sync_all(bcs_store *store, const draft *d) {
   int code = bcsi_fault("checkpoint-sync");
   if (code == 0) code = sync_files(store, d);
+  if (code == 0) code = bcsi_fault("checkpoint-data");
   if (code == 0 && fdatasync(d->data_fd) != 0) code = errno;
   if (code == 0) return BCS_OK;
   /* No descriptor is no word of the disk. Of what it says, the kernel tells once: what it dropped then it does not write
@@ -259,7 +262,9 @@ static bcs_status begin(bcs_store *store, draft *d) {
 /* Without it, unless no pin protects the older one. */
 static bcs_status make_durable(bcs_store *store, draft *d) {
   bcs_status status = sync_all(store, d);
-  return status == BCS_OK ? write_aside(store, &d->h, d->pages, d->name) : status;
+  if (status == BCS_OK) status = write_aside(store, &d->h, d->pages, d->name);
+  (void)bcsi_fault("checkpoint-written");
+  return status;
 }
 
 /* The environment was replaced meanwhile, and nothing keeps the pages of this state. */
@@ -274,6 +279,7 @@ static bcs_status publish(bcs_store *store, draft *d) {
   int code = bcsi_fault("checkpoint-rename");
   if (code == 0 && renameat(store->root_fd, d->name, store->root_fd, published_name) != 0) code = errno;
   if (code != 0) return fail(store, code, "rename", published_name);
+  (void)bcsi_fault("checkpoint-renamed");
   put(&head->checkpoint_published, d->h.transaction);
   return BCS_OK;
 }
@@ -451,9 +457,14 @@ bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored) {
   size_t size = 2 * (size_t)h.page_size;
   bool is_ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= (off_t)size;
   if (is_ours) {
-    ssize_t n = pwrite(fd, pages, size, 0);
-    if (n != (ssize_t)size) status = fail(store, n < 0 ? errno : ENOSPC, "restore", "index/data.mdb");
+    for (size_t at = 0; status == BCS_OK && at < size; at += h.page_size) {
+      int code = bcsi_fault("restore");
+      ssize_t n = code == 0 ? pwrite(fd, pages + at, h.page_size, (off_t)at) : -1;
+      if (n != (ssize_t)h.page_size)
+        status = fail(store, code != 0 ? code : n < 0 ? errno : ENOSPC, "restore", "index/data.mdb");
+    }
     if (status == BCS_OK && fdatasync(fd) != 0) status = fail(store, errno, "restore", "index/data.mdb");
+    (void)bcsi_fault("restored");
     *restored = status == BCS_OK;
   }
   close(fd);

@@ -43,6 +43,7 @@ static void lines_before(bcsi_batch *b, bcs_write *const *writes, size_t count) 
   bcs_store *store = b->store;
   if (b->cleared || b->strays) bcsi_slots_epoch(store, true);
   bcsi_slots_mark(store, b->lines, b->line_count);
+  (void)bcsi_fault("lines");
   for (size_t i = 0; i < count; i++) {
     bcs_write *write = writes[i];
     if (!write->touched) continue;
@@ -76,6 +77,7 @@ static void lines_after(bcsi_batch *b, bcs_write *const *writes, size_t count) {
   if (b->cleared) bcsi_ghosts_clear(store);
   bcsi_evict_done(b);
   bcsi_slots_publish_totals(store, &b->totals);
+  (void)bcsi_fault("announced");
   if (b->cleared || b->strays) bcsi_slots_epoch(store, false);
   bcsi_slots_unmark(store);
 }

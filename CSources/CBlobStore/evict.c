@@ -156,6 +156,7 @@ static int evict_one(bcsi_batch *b, const candidate *c, bool *evicted) {
   if (now > base) base = now;
   rc = bcsi_delete_entry(b, c->record.key_hash, &record);
   if (rc != 0) return rc;
+  (void)bcsi_fault("evict");
   if (!c->record.is_file) b->evicted_inline += bcsi_entry_bytes(&c->record);
   bcsi_evicted *gone = &b->evicted[b->evicted_count++];
   gone->line = c->record.slot;

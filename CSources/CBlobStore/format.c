@@ -268,6 +268,7 @@ static bcs_status write_users(bcs_store *store) {
   struct users users = {.pid_namespace = bcsi_pid_namespace()};
   memcpy(users.magic, users_magic, sizeof users_magic);
   memcpy(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
+  (void)bcsi_fault("users");
   ssize_t n = pwrite(store->lock_fd, &users, sizeof users, USERS_AT);
   if (n != (ssize_t)sizeof users) return fail(store, n < 0 ? errno : ENOSPC, "write", "LOCK");
   return BCS_OK;
@@ -393,6 +394,7 @@ bcs_status bcsi_index_set_aside(bcs_store *store) {
   bcsi_join(store->info.path, "index", shown, sizeof shown);
   if (renameat(store->root_fd, "index", store->quarantine_fd, kept) != 0 && errno != ENOENT)
     return bcsi_fail_errno(errno, "set aside", shown);
+  (void)bcsi_fault("aside");
   int fd;
   bcs_status status = bcsi_open_folder(store->root_fd, "index", shown, store->directory_mode, true, &fd);
   if (status == BCS_OK) close(fd);

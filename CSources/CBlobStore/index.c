@@ -4,8 +4,10 @@
  * of a tag to key hashes; `blobs` digest → uses, size, allocated; `trash` digests whose files wait for their unlinking →
  * allocated; `free` slot lines that are free; `meta` the totals and the limits.
  *
- * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. A lookup owns
- * a reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
+ * Readers are reset, not ended, between lookups: renewing one costs some nanoseconds and takes no lock. To register one
+ * takes LMDB's lock of its table of readers, and a process that stands still (SIGSTOP) may hold that; so the first ones
+ * are registered by the open, and only a lookup beside sixteen others of its process registers one more. A lookup owns a
+ * reader while it runs. Whoever must change the mapping (growth, another process's growth, an environment that says
  * MDB_PANIC after a failed meta page write, a repair that sets a damaged index aside) closes the gate, waits until no reader is owned, does it, and opens the
  * gate: LMDB itself does not check for readers in mdb_env_set_mapsize (lmdb.h). */
 #include "internal.h"
@@ -244,6 +246,19 @@ static bcs_status sync_names(bcs_store *store) {
   return code == 0 ? BCS_OK : bcsi_fail_errno(code, "fsync", store->index.path);
 }
 
+/* With nobody reading. Where no row is left, lookups try it again. */
+static int register_readers(bcs_store *store) {
+  for (int i = 0; i < BCSI_READERS_READY; i++) {
+    bcsi_reader *reader = &store->index.readers[i];
+    if (reader->txn) continue;
+    int rc = bcsi_begin_at_open(store, MDB_RDONLY, &reader->txn);
+    if (rc != 0) reader->txn = NULL;
+    if (rc != 0) return rc == MDB_READERS_FULL ? 0 : rc;
+    mdb_txn_reset(reader->txn);
+  }
+  return 0;
+}
+
 bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   bcsi_index *index = &store->index;
   bool read_only = store->options.read_only;
@@ -295,7 +310,9 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
     return status;
   }
   leave_out_of_core_files(store);
+  if ((rc = register_readers(store)) != 0) return fail(store, rc, "open index");
   if (read_only) return BCS_OK;
+  bcsi_pins_prepare(store);
   status = set_modes(store);
   bool needs_names = quiet && (store->durable || store->info.index_set_aside);
   return status == BCS_OK && needs_names ? sync_names(store) : status;
@@ -328,18 +345,24 @@ static void pause_a_moment(int round) {
   }
 }
 
-static bcsi_reader *claim(bcsi_index *index) {
-  static _Atomic unsigned threads;
-  static _Thread_local unsigned mine;
-  if (mine == 0) mine = atomic_fetch_add(&threads, 1) + 1;
-  for (unsigned i = 0; i < BCSI_READERS; i++) {
-    bcsi_reader *reader = &index->readers[(mine + i) % BCSI_READERS];
+static bcsi_reader *claim_of(bcsi_index *index, unsigned first, unsigned count, unsigned from) {
+  for (unsigned i = 0; i < count; i++) {
+    bcsi_reader *reader = &index->readers[first + (from + i) % count];
     uint32_t free_value = 0;
     if (atomic_load_explicit(&reader->busy, memory_order_relaxed) == 0 &&
         atomic_compare_exchange_strong(&reader->busy, &free_value, 1))
       return reader;
   }
   return NULL;
+}
+
+/* One that is registered, as long as there is one. */
+static bcsi_reader *claim(bcsi_index *index) {
+  static _Atomic unsigned threads;
+  static _Thread_local unsigned mine;
+  if (mine == 0) mine = atomic_fetch_add(&threads, 1) + 1;
+  bcsi_reader *reader = claim_of(index, 0, BCSI_READERS_READY, mine);
+  return reader ? reader : claim_of(index, BCSI_READERS_READY, BCSI_READERS - BCSI_READERS_READY, mine);
 }
 
 static int renew(bcs_store *store, bcsi_reader *reader) {
@@ -388,6 +411,8 @@ static bcs_status reopen(bcs_store *store) {
   mdb_env_close(store->index.env);
   int rc = open_environment(store);
   if (rc == 0) rc = find_trees(store);
+  if (rc == 0) rc = register_readers(store);
+  if (rc == 0) bcsi_pins_prepare(store);
   return rc == 0 ? BCS_OK : fail(store, rc, "reopen index");
 }
 
@@ -465,6 +490,21 @@ bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out) {
 void bcsi_reader_leave(bcsi_reader *reader) {
   mdb_txn_reset(reader->txn);
   atomic_store_explicit(&reader->busy, 0, memory_order_release);
+}
+
+/* Rows of processes that were killed. Pins are among them, so under the write lock, as at an open. */
+bcs_status bcsi_readers_sweep(bcs_store *store) {
+  bcsi_reader *reader; /* keeps the environment from being replaced */
+  bcs_status status = bcsi_writer_lock(store, false);
+  if (status != BCS_OK) return status;
+  status = bcsi_reader_enter(store, &reader);
+  if (status == BCS_OK) {
+    int dead, rc = mdb_reader_check(store->index.env, &dead);
+    if (rc != 0) status = fail(store, rc, "sweep readers");
+    bcsi_reader_leave(reader);
+  }
+  bcsi_writer_unlock(store);
+  return status;
 }
 
 /* ---- the writer's side */

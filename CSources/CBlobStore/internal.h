@@ -16,6 +16,7 @@ enum {
   BCSI_HEX_SIZE = 2 * BCS_DIGEST_SIZE,
   BCSI_NAME_MAX = 128,
   BCSI_READERS = 128,          /* lookups at one moment in one process; more wait a moment */
+  BCSI_READERS_READY = 16,     /* of these, as many as are registered by the open: see index.c */
   BCSI_BOOT_ID_SIZE = 40,
   BCSI_MAP_FROM = 1536 * 1024, /* files from this size up are mapped, below they are read: see the threshold table */
   BCSI_QUICK_MAX = 64 * 1024,
@@ -201,6 +202,7 @@ bcs_status bcsi_index_replace(bcs_store *store); /* sets a damaged one aside, in
 void bcsi_index_close(bcs_store *store);
 bcs_status bcsi_reader_enter(bcs_store *store, bcsi_reader **out);
 void bcsi_reader_leave(bcsi_reader *reader);
+bcs_status bcsi_readers_sweep(bcs_store *store);
 bcs_status bcsi_reader_try_enter(bcs_store *store, bcsi_reader **out); /* BCS_BUSY where enter would wait */
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out);
 int bcsi_write_commit(bcs_store *store, MDB_txn *txn);
@@ -449,6 +451,7 @@ void bcsi_pin_release(bcs_store *store, bcsi_pin *pin);
 void bcsi_pins_release_older(bcs_store *store);
 bool bcsi_pin_is_held(bcs_store *store); /* that of the settled checkpoint, by whomever */
 void bcsi_pin_take_out(bcs_store *store, uint32_t row, uint64_t transaction);
+void bcsi_pins_prepare(bcs_store *store);
 void bcsi_pins_drop(bcs_store *store); /* before the environment goes; with index.transaction */
 
 /* ---- checkpoint.c */

@@ -74,15 +74,10 @@ static bool lock_number(bcs_store *store, uint32_t number) {
 
 /* ---- taking and releasing */
 
-/* Both at once, and once in the life of an environment: the gate is closed for a moment, so that their rows can be told
- * from those of lookups. They rest until they are taken. */
-static bcs_status make_pins(bcs_store *store) {
+/* Both at once, and once in the life of an environment, while nobody reads, so that their rows can be told from those of
+ * lookups. They rest until they are taken. */
+static int make_both(bcs_store *store) {
   int rc = 0;
-  pthread_mutex_lock(&store->index.transaction);
-  if (!bcsi_gate_close(&store->index)) {
-    pthread_mutex_unlock(&store->index.transaction);
-    return bcsi_fail(BCS_CLOSED, 0, "checkpoint", store->index.path, NULL);
-  }
   for (int i = 0; rc == 0 && i < 2; i++) {
     bcsi_pin *pin = &store->pins[i];
     if (pin->txn) continue;
@@ -94,6 +89,22 @@ static bcs_status make_pins(bcs_store *store) {
     pin->row = find_row(store, mdb_txn_id(pin->txn));
     mdb_txn_reset(pin->txn);
   }
+  return rc;
+}
+
+/* By the open, as readers are registered, and for the same reason. Where it cannot be done, a checkpoint tries again. */
+void bcsi_pins_prepare(bcs_store *store) {
+  if (!store->durable) (void)make_both(store);
+}
+
+/* The gate is closed for a moment. */
+static bcs_status make_pins(bcs_store *store) {
+  pthread_mutex_lock(&store->index.transaction);
+  if (!bcsi_gate_close(&store->index)) {
+    pthread_mutex_unlock(&store->index.transaction);
+    return bcsi_fail(BCS_CLOSED, 0, "checkpoint", store->index.path, NULL);
+  }
+  int rc = make_both(store);
   bcsi_gate_open(&store->index);
   pthread_mutex_unlock(&store->index.transaction);
   return rc == 0 ? BCS_OK : bcsi_fail_lmdb(rc, "checkpoint", store->index.path);
@@ -141,6 +152,7 @@ bcs_status bcsi_pin_take(bcs_store *store, bcsi_pin *pin) {
     if (number == load(&head_of(store)->checkpoint_pin) || store->pins[0].number == number ||
         store->pins[1].number == number || !lock_number(store, number))
       continue;
+    (void)bcsi_fault("pin");
     pin->number = number;
     return BCS_OK;
   }

@@ -340,10 +340,12 @@ bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGE
     done += (size_t)n;
   }
   if (store->durable && fsync(store->intent_fd) != 0) return fail(store, errno, "fsync intent", name);
+  (void)bcsi_fault("intent-written");
   return BCS_OK;
 }
 
 void bcsi_intent_clear(bcs_store *store) {
+  (void)bcsi_fault("intent-clear");
   if (store->intent_fd >= 0) (void)!ftruncate(store->intent_fd, 0); /* stale names are looked up and found in use */
 }
 
@@ -419,6 +421,7 @@ typedef struct sweep {
 
 static bcs_status remove_dead(bcs_store *store, const char *name, void *context) {
   sweep *s = context;
+  (void)bcsi_fault("staging-dead");
   if (strchr(name, '+')) {
     s->intents++;
     if (!s->txn) return BCS_OK;

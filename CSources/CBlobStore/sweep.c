@@ -224,6 +224,7 @@ bcs_status bcs_sweep_staging(bcs_store *store, uint64_t *removed) {
   if (status == BCS_OK && before > 0) status = bcsi_staging_sweep(store);
   if (status == BCS_OK) *removed += before;
   if (status == BCS_OK) status = bcsi_staging_recount(store);
+  if (status == BCS_OK) status = bcsi_readers_sweep(store);
   bcsi_call_leave(store);
   return status;
 }

@@ -88,6 +88,7 @@ static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more, bool 
   if (status == BCS_OK && rc == 0) rc = bcsi_trash_unlink(store, txn, &totals, limit, &done, more, &trouble);
   if (status == BCS_OK && rc == 0 && done > 0) rc = bcsi_totals_put(store, txn, &totals);
   if (status == BCS_OK && rc == 0 && done > 0) {
+    (void)bcsi_fault("trash-commit");
     rc = bcsi_write_commit(store, txn);
     if (rc == 0) bcsi_slots_publish_totals(store, &totals);
   } else {

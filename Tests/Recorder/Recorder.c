@@ -132,7 +132,8 @@ static void append(recorder_head head, const char *path, const char *second, con
   }
   pieces[used++] = (struct iovec){(void *)(uintptr_t)zeroes, head.size - count};
   if (syscall(SYS_writev, log_file, pieces, used) != (long)head.size) _exit(98); /* a proof with gaps proves nothing */
-  if (last_count > 0 && head.op == (uint32_t)last_op && --last_count == 0) raise(SIGKILL);
+  bool counts = head.op != RECORDER_MARK && (last_op == RECORDER_ANY || head.op == (uint32_t)last_op);
+  if (last_count > 0 && counts && --last_count == 0) raise(SIGKILL);
   errno = code;
 }
 

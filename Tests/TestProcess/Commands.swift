@@ -26,6 +26,8 @@ struct Commands {
     case "get": return try get(words)
     case "expired": return try expired(words)
     case "hold": return try hold(words)
+    case "bounds": return try await bounds(words)
+    case "hold-many": return try await holdMany(words)
     case "held": return "ok " + held.map { $0.digest.hex }.joined(separator: " ")
     case "fetch": return try await fetch(words)
     case "remove": return "ok \(try await opened().remove(key(words)))"
@@ -35,6 +37,13 @@ struct Commands {
     case "list":
       return "ok \(try await opened().entries(withPrefix: nil).reduce(0) { n, _ in n + 1 })"
     case "mixed": return try await mixed(words)
+    case "storm": return try await storm(words)
+    case "hog": return try await hog(words)
+    case "hog-core": return try hogCore(words)
+    case "stand-in-table": try standInTable(words)
+    case "turns": return try await turns(words)
+    case "history": return try await history(words)
+    case "sweep": try await opened().sweep()
     case "statistics": return "ok entries=\(try opened().statistics.entries)"
     case "fill": return try await fill(words)
     case "random": try await randomWork(on: opened(), words)
@@ -50,6 +59,7 @@ struct Commands {
     case "batch": return try clearAndStore(words)
     case "lookups": return try lookupsAtOnce(words)
     case "close-reading": return try await closeWhileReading(words)
+    case "fork-storm": return try await forkStorm(words)
     case "forks": return try forks(words)
     case "flip": return try await flip(words)
     case "herd": return try await herd(words)

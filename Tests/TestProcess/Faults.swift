@@ -15,6 +15,11 @@ private struct Fault: Sendable {
   var code: Int32
 }
 
+private final class ForkStorm: Sendable {
+  let isOver = Atomic<Bool>(false)
+  let wrong = Atomic<Int>(0)
+}
+
 private let fault = Mutex<Fault?>(nil)
 
 /// Set when a file is about to be opened: `close-reading`.
@@ -68,6 +73,13 @@ extension Commands {
     guard bcs_check_structure(store, false, &report, nil, nil) == BCS_OK else {
       return cError("check")
     }
+    // The walk leaves out files of the last two seconds, which may belong to others' commits; the counts leave out none.
+    var counters = bcs_counters()
+    guard bcs_count(store, &counters) == BCS_OK else { return cError("count") }
+    let files = Self.blobFiles(directory)
+    if files + report.missing_files > counters.blob_files + report.unreferenced_files {
+      report.unreferenced_files = files + report.missing_files - counters.blob_files
+    }
     let findings = [
       "unreferenced_files": report.unreferenced_files, "missing_files": report.missing_files,
       "foreign_names": report.foreign_names, "dead_staging": report.dead_staging,
@@ -78,6 +90,14 @@ extension Commands {
     ].filter { $0.value != 0 }
     guard !findings.isEmpty else { return "ok" }
     return "found " + findings.map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")
+  }
+
+  private static func blobFiles(_ directory: String) -> UInt64 {
+    let names = FileManager.default.enumerator(atPath: directory + "/blobs")
+    let digests = (names?.allObjects ?? []).compactMap { $0 as? String }.filter { name in
+      name.utf8.count == 67 && name.dropFirst(3).allSatisfy { $0.isHexDigit && !$0.isUppercase }
+    }
+    return UInt64(digests.count)
   }
 
   func cError(_ what: String) -> String {
@@ -171,6 +191,53 @@ extension Commands {
     threads.wait()
     for name in names { free(name) }
     return opens.load(ordering: .relaxed) > 0 ? "ok kept=\(kept)" : "error nothing was opened"
+  }
+
+  /// `fork-storm COUNT`: forks while tasks store, remove and look up. `ok forked=N wrong=N`: how many children were told
+  /// that they are one, and how many lookups of the parent found something else than was stored.
+  func forkStorm(_ words: [String]) async throws -> String {
+    typealias Fork = @convention(c) () -> pid_t
+    guard let count = words.first.flatMap(Int.init), let symbol = dlsym(nil, "fork") else {
+      throw UsageError(description: "fork-storm COUNT")
+    }
+    let (cache, fork) = (try opened(), unsafeBitCast(symbol, to: Fork.self))
+    let shared = ForkStorm()
+    // An error of the kind that the child will throw is made here first: a child of a process with many threads should
+    // need no lock of the runtime.
+    let long = BlobCache.Key(String(repeating: "k", count: 70_000))
+    do { _ = try cache.blob(for: long) } catch { _ = error.code == .forked }
+    var told = 0
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for task in 0..<4 {
+        group.addTask {
+          let bytes = seededBytes(count: task % 2 == 0 ? 300 : 40_000, seed: UInt64(task))
+          while !shared.isOver.load(ordering: .relaxed) {
+            try await cache.store(bytes, for: BlobCache.Key("fork-\(task)"))
+            let found = try cache.blob(for: BlobCache.Key("fork-\(task)"))
+            if found?.data != Data(bytes) { shared.wrong.add(1, ordering: .relaxed) }
+            if task == 3 { try await cache.remove("fork-3") }
+          }
+        }
+      }
+      for _ in 0..<count {
+        await Task.yield()
+        let child = fork()
+        if child == 0 {
+          alarm(20)  // one that hangs is not told anything
+          do throws(BlobCache.Error) {
+            _ = try cache.blob(for: "fork-0")
+            _exit(1)
+          } catch {
+            _exit(error.code == .forked ? 0 : 2)
+          }
+        }
+        var status: Int32 = 0
+        if waitpid(child, &status, 0) == child, status == 0 { told += 1 }
+      }
+      shared.isOver.store(true, ordering: .relaxed)
+      try await group.waitForAll()
+    }
+    return "ok forked=\(told) wrong=\(shared.wrong.load(ordering: .relaxed))"
   }
 
   /// `fork KEY`: forks, looks the key up in the child and tells what happened there. Swift marks

@@ -70,11 +70,11 @@ extension Commands {
     try await step.run(on: opened())
   }
 
-  /// `kill-after mkdir|rename COUNT`: `kill -9` when it has made so many such calls more.
+  /// `kill-after mkdir|rename|any COUNT`: `kill -9` when it has made so many such calls more.
   func killAfter(_ words: [String]) throws {
-    let operations = ["mkdir": RECORDER_MKDIR, "rename": RECORDER_RENAME]
+    let operations = ["mkdir": RECORDER_MKDIR, "rename": RECORDER_RENAME, "any": RECORDER_ANY]
     guard let operation = operations[try word(words, 0)] else {
-      throw UsageError(description: "kill-after mkdir|rename COUNT")
+      throw UsageError(description: "kill-after mkdir|rename|any COUNT")
     }
     recorder_kill_after(operation, try number(words, 1) { UInt32($0) })
   }

@@ -62,54 +62,7 @@ struct KilledNothingLostTests {
     for line in try process.remainingLines() { acknowledged.note(line) }
   }
 
-  // MARK: Every step
-
-  static let steps = [
-    "stage", "intent", "rename", "before-commit", "after-commit", "slots", "unlink", "trash",
-  ]
-
-  /// Killed when it reaches the step for the first, second … time, until it survives to the end
-  /// because the step is not reached so often.
-  @Test(arguments: steps, ["", "durable"])
-  func killedInsideEachStep(step: String, mode: String) async throws {
-    let path = directory.path("cache")
-    let work = [
-      "store a 300 1", "store b 90000 2", "store b 90000 3", "store a 400 4", "remove b",
-      "store c 90000 3", "clear", "store d 70000 5",
-    ]
-    var reached = 0
-    for count in 1...12 {
-      var acknowledged = Acknowledged()
-      let process = try await SecondProcess.over(path, mode)
-      #expect(try await process.call("clear") == "ok")
-      #expect(try await process.call("fault \(step) \(count) kill") == "ok")
-      do {
-        for command in work {
-          acknowledged.note("begin \(command)")
-          let answer = try await process.call(command)
-          #expect(answer.hasPrefix("ok"), "\(command): \(answer)")
-          acknowledged.note("done")
-        }
-        // The files of what was replaced and removed go a little later: all but that of `d`.
-        try await eventually("dead files are unlinked") {
-          _ = try await process.call("statistics")
-          return CacheFolder(path).blobFiles.count == 1
-        }
-        try await process.end()
-      } catch is SecondProcess.Failure {
-        reached += 1
-      }
-      process.kill()
-      var configuration = BlobCache.Configuration()
-      if mode == "durable" { configuration.durability = .durable }
-      let cache = try BlobCache(directory: path, configuration: configuration)
-      try acknowledged.settle(against: cache, "\(step) \(count)")
-      try await cache.store(seededBytes(count: 70_000, seed: 6), for: "after")
-      try await cache.close()
-      #expect(try await structureOf(path) == "ok", "\(step) \(count)")
-    }
-    #expect(reached > 0, "the step \(step) is never reached")
-  }
+  // MARK: One batch
 
   /// A removal of everything gives its lines out again to the stores beside it; when the writer dies before the commit,
   /// the entries that are still there must have theirs.

@@ -67,6 +67,30 @@ struct ReadsWaitForNobodyTests {
     try await cache.close()
   }
 
+  /// LMDB has a lock around its table of readers, which no lookup may need: whoever registers one may stand still there.
+  @Test func firstLookupsAndCheckpointsGoOnWhileAnotherStandsStillAsItRegistersAReader()
+    async throws
+  {
+    let path = directory.path("cache")
+    let reader = try await SecondProcess.over(path)
+    #expect(try await reader.call("store key 300 1").hasPrefix("ok"))
+    #expect(try await reader.call("close") == "ok")
+    #expect(try await reader.call("open \(path) memory=0") == "ok")
+    let stopped = try SecondProcess()
+    try stopped.send("stand-in-table \(path)")
+    try await stopped.untilStopped()
+    for (command, answer) in [
+      ("get key", "hit 300 "), ("store other 300 1", "ok "), ("flush", "ok"),
+      ("get other", "hit 300 "), ("list", "ok 2"),
+    ] {
+      try reader.send(command)
+      #expect(try await reader.nextLine(patience: .seconds(20)).hasPrefix(answer), "\(command)")
+    }
+    kill(stopped.pid, SIGCONT)
+    #expect(try await stopped.nextLine() == "ok")
+    for process in [stopped, reader] { try await process.end() }
+  }
+
   /// Reads of many tasks that hop between threads, with writes among them: no reader slot is mixed up.
   @Test func aThousandTasksReadAcrossSuspensions() async throws {
     let cache = try BlobCache(directory: directory.path("cache"))

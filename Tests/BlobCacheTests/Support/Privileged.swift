@@ -31,6 +31,10 @@ enum Machine {
 
   /// The number of kills of the long form, from BLOBCACHE_KILLS; nil in the short form.
   static let kills = ProcessInfo.processInfo.environment["BLOBCACHE_KILLS"].flatMap(Int.init)
+  /// Of the moments at which processes are killed, and the one weather in which they are.
+  static let killWeather = ProcessInfo.processInfo.environment["BLOBCACHE_KILL_WEATHER"]
+  static let killSeed = ProcessInfo.processInfo.environment["BLOBCACHE_KILL_SEED"].flatMap(
+    UInt64.init)
 
   /// The number of power cuts of the long form, from BLOBCACHE_CUTS; nil in the short form.
   static let cuts = ProcessInfo.processInfo.environment["BLOBCACHE_CUTS"].flatMap(Int.init)

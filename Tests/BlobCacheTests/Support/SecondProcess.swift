@@ -201,11 +201,32 @@ final class SecondProcess: Sendable {
 
   /// Waits until it has stopped itself (`fault STEP COUNT stop`), by polling its state.
   func untilStopped() async throws {
-    try await eventually("process \(pid) reaches the step") {
+    try await eventually("process \(pid) reaches the step") { try isStopped }
+  }
+
+  /// Whether it stands still.
+  var isStopped: Bool {
+    get throws {
       let line = try String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)
       // The state is the word after the name, which is in parentheses (proc(5)).
       return line.split(separator: ")").last?.hasPrefix(" T") == true
     }
+  }
+
+  private var hasLine: Bool {
+    if state.withLock({ $0.unread.contains(UInt8(ascii: "\n")) }) { return true }
+    var waiting = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+    return poll(&waiting, 1, 0) > 0
+  }
+
+  /// The next line, or nil when it has stopped itself before that.
+  func nextLineOrStop() async throws -> String? {
+    var stopped = false
+    try await eventually("process \(pid) answers or reaches the step") {
+      stopped = try isStopped
+      return stopped || hasLine
+    }
+    return stopped ? nil : try await nextLine()
   }
 
   private static func reap(_ pid: pid_t) -> Int32 {

@@ -18,7 +18,8 @@
 #include <stdint.h>
 
 typedef enum recorder_op {
-  RECORDER_CREATE = 1, /* path, inode */
+  RECORDER_ANY,        /* only for recorder_kill_after */
+  RECORDER_CREATE, /* path, inode */
   RECORDER_MKDIR,      /* path, inode */
   RECORDER_RENAME,     /* path, second, inode */
   RECORDER_LINK,       /* path, second, inode */
