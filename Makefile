@@ -86,6 +86,11 @@ power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and
 	scripts/limit 900 $(SWIFT) build --build-tests
 	BLOBCACHE_CUTS=$${BLOBCACHE_CUTS:-5000} scripts/swift-test 7200 .build/logs/power-cut.log --skip-build --filter PowerCut
 
+.PHONY: calls-long
+calls-long: bootstrap ## each system call of each verb fails, with each errno that it can have
+	scripts/limit 900 $(SWIFT) build --build-tests
+	BLOBCACHE_CALLS=all scripts/swift-test 7200 .build/logs/calls.log --skip-build --filter CallsFail
+
 .PHONY: coherence-long
 coherence-long: bootstrap ## the memory tiers of three processes against a million writes
 	scripts/limit 900 $(SWIFT) build --build-tests

@@ -59,6 +59,8 @@ struct Commands {
     case "kill-after": try killAfter(words)
     case "stored": try await storeRecorded(words)
     case "recorded": try await recordedWork(words)
+    case "calls": return try await calls(words)
+    case "call-names": return callNames()
     case "powered": return try await afterPowerCut(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
