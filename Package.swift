@@ -37,22 +37,33 @@ let package = Package(
     .target(name: "BlobCache", dependencies: ["CBlobStore"], swiftSettings: strict),
     .executableTarget(
       name: "blobcache-inspect", dependencies: ["BlobCache"], swiftSettings: strict),
+    // Lets calls of the C core and of LMDB fail: see FailingCalls.h. Inert unless asked for.
+    .target(
+      name: "FailingCalls", dependencies: ["CLMDB", "COpenSSL"], path: "Tests/FailingCalls",
+      cSettings: [
+        .define("_GNU_SOURCE"),
+        .treatAllWarnings(as: .error), .enableWarning("all"), .enableWarning("extra"),
+      ]),
     // Stands in front of the calls that change files: see Recorder.h. Inert unless asked for.
     .target(
-      name: "Recorder", path: "Tests/Recorder",
+      name: "Recorder", dependencies: ["FailingCalls"], path: "Tests/Recorder",
       cSettings: [
         .define("_GNU_SOURCE"),
         .treatAllWarnings(as: .error), .enableWarning("all"), .enableWarning("extra"),
       ]),
     .executableTarget(
-      name: "blobcache-test-process", dependencies: ["BlobCache", "CBlobStore", "Recorder"],
+      name: "blobcache-test-process",
+      dependencies: ["BlobCache", "CBlobStore", "FailingCalls", "Recorder"],
       path: "Tests/TestProcess",
-      // In front of the C library's also for Dispatch and LMDB: see Descriptors.swift and Recorder.h.
+      // In front of the C library's also for Dispatch and LMDB: see Descriptors.swift, FailingCalls.h and Recorder.h.
       linkerSettings: [
         .unsafeFlags(
           [
             "open", "write", "writev", "pwrite", "ftruncate", "fsync", "fdatasync", "unlink",
-            "rename", "mkdir",
+            "rename", "mkdir", "pread", "read", "close", "fcntl", "lseek", "mmap", "munmap",
+            "madvise",
+            "__fxstat", "fstatfs", "malloc", "calloc", "realloc", "posix_memalign", "memalign",
+            "aligned_alloc", "free",
           ].flatMap { ["-Xlinker", "--export-dynamic-symbol=\($0)"] })
       ]),
     .testTarget(

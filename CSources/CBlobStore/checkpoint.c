@@ -90,13 +90,19 @@ static bcs_status read_file(bcs_store *store, header *h, uint8_t **pages) {
   int fd = openat(store->root_fd, published_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno == ENOENT || errno == ELOOP ? BCS_MISS : fail(store, errno, "open", published_name);
   bcs_status status = BCS_MISS;
-  bool sane = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h &&
+  /* Without a checkpoint a cut costs all entries, so what cannot be read at this moment is not taken for none. */
+  ssize_t n = bcsi_read_at(fd, h, sizeof *h, 0);
+  if (n < 0) status = fail(store, errno, "read", published_name);
+  bool sane = n == (ssize_t)sizeof *h &&
               memcmp(h->magic, checkpoint_magic, sizeof checkpoint_magic) == 0 && h->page_size >= 512 &&
               h->page_size <= PAGE_MOST && (h->page_size & (h->page_size - 1)) == 0 && h->transaction > 0;
   if (sane && !(*pages = malloc(2 * (size_t)h->page_size)))
     status = bcsi_fail(BCS_NO_MEMORY, ENOMEM, "read checkpoint", store->info.path, NULL);
-  else if (sane && pread(fd, *pages, 2 * (size_t)h->page_size, sizeof *h) == 2 * (ssize_t)h->page_size)
-    status = digest_of(h, *pages, digest);
+  else if (sane) {
+    n = bcsi_read_at(fd, *pages, 2 * (size_t)h->page_size, sizeof *h);
+    if (n < 0) status = fail(store, errno, "read", published_name);
+    else if (n == 2 * (ssize_t)h->page_size) status = digest_of(h, *pages, digest);
+  }
   close(fd);
   if (status == BCS_OK && memcmp(digest, h->checksum, sizeof digest) != 0) status = BCS_MISS;
   if (status != BCS_OK) {
@@ -146,7 +152,7 @@ static bcs_status copy_metas(bcs_store *store, const bcsi_pin *pin, int fd, head
   h->transaction = pin->transaction;
   size_t size = 2 * (size_t)h->page_size;
   if (!(*pages = malloc(size))) return bcsi_fail(BCS_NO_MEMORY, ENOMEM, "checkpoint", store->index.path, NULL);
-  ssize_t n = pread(fd, *pages, size, 0);
+  ssize_t n = bcsi_read_at(fd, *pages, size, 0);
   if (n != (ssize_t)size) return bcsi_fail_errno(n < 0 ? errno : EIO, "read", store->index.path);
   return digest_of(h, *pages, h->checksum);
 }
@@ -202,39 +208,53 @@ static bcs_status list_files(bcs_store *store, draft *d) {
   return BCS_OK;
 }
 
-/* *there: its folder is to be synced, too. */
-static int sync_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], bool *there) {
+/* *there: its folder is to be synced, too. *lost: the disk has said so, see sync_all. What cannot be opened at this moment
+ * can be synced later. */
+static int sync_file(bcs_store *store, const uint8_t digest[BCS_DIGEST_SIZE], bool *there, bool *lost) {
   char name[BCSI_NAME_MAX];
   bcsi_blob_name(digest, name);
   int fd = openat(store->blobs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno == ENOENT ? 0 : errno; /* removed since, or a word of the table is damaged */
   *there = true;
   int code = fsync(fd) != 0 ? errno : 0;
+  *lost = code != 0;
   close(fd);
   return code;
 }
 
-static int sync_files(bcs_store *store, const draft *d) {
+static int sync_files(bcs_store *store, const draft *d, bool *lost) {
   bool folders[256] = {false};
-  if (!d->files) return syncfs(store->root_fd) != 0 ? errno : 0;
+  if (!d->files) {
+    *lost = syncfs(store->root_fd) != 0;
+    return *lost ? errno : 0;
+  }
   for (size_t i = 0; i < d->file_count; i++) {
-    int code = sync_file(store, d->files[i], &folders[d->files[i][0]]);
+    int code = sync_file(store, d->files[i], &folders[d->files[i][0]], lost);
     if (code != 0) return code;
   }
   for (int i = 0; i < 256; i++)
-    if (folders[i] && bcsi_blob_sync_folder(store, (uint8_t)i) != BCS_OK) return EIO;
-  return d->file_count > 0 && fsync(store->blobs_fd) != 0 ? errno : 0;
+    if (folders[i] && bcsi_blob_sync_folder(store, (uint8_t)i) != BCS_OK) {
+      bcs_error error;
+      bcs_last_error(&error);
+      *lost = strcmp(error.operation, "fsync") == 0;
+      return error.code != 0 ? error.code : EIO;
+    }
+  *lost = d->file_count > 0 && fsync(store->blobs_fd) != 0;
+  return *lost ? errno : 0;
 }
 
 static bcs_status sync_all(bcs_store *store, const draft *d) {
   int code = bcsi_fault("checkpoint-sync");
-  if (code == 0) code = sync_files(store, d);
-  if (code == 0) code = bcsi_fault("checkpoint-data");
-  if (code == 0 && fdatasync(d->data_fd) != 0) code = errno;
+  bool lost = code != 0;
+  if (code == 0) code = sync_files(store, d, &lost);
+  if (code == 0) {
+    code = bcsi_fault("checkpoint-data");
+    if (code == 0 && fdatasync(d->data_fd) != 0) code = errno;
+    lost = code != 0;
+  }
   if (code == 0) return BCS_OK;
-  /* No descriptor is no word of the disk. Of what it says, the kernel tells once: what it dropped then it does not write
-   * again (fsync(2)). */
-  if (code != EMFILE && code != ENFILE) store->checkpoint_lost = true;
+  /* Of what the disk says, the kernel tells once: what it dropped then it does not write again (fsync(2)). */
+  if (lost) store->checkpoint_lost = true;
   return bcsi_fail_errno(code, "fdatasync", store->index.path);
 }
 
@@ -300,8 +320,9 @@ static void end(bcs_store *store, draft *d, bcs_status status) {
   discard(d);
 }
 
-/* The lock cannot be had any more: the pin stays until the store is closed, and keeps more than it must. */
+/* The lock cannot be had at this moment: the next one who has it releases the pin. */
 static bcs_status abandon(draft *d, bcs_status status) {
+  if (d->pin) atomic_store(&d->pin->is_draft, false);
   discard(d);
   return status;
 }
@@ -455,13 +476,16 @@ bcs_status bcsi_checkpoint_restore(bcs_store *store, bool *restored) {
   }
   struct stat st;
   size_t size = 2 * (size_t)h.page_size;
-  bool is_ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= (off_t)size;
+  if (fstat(fd, &st) != 0) {
+    status = fail(store, errno, "stat", "index/data.mdb");
+    st.st_mode = 0;
+  }
+  bool is_ours = status == BCS_OK && S_ISREG(st.st_mode) && st.st_size >= (off_t)size;
   if (is_ours) {
     for (size_t at = 0; status == BCS_OK && at < size; at += h.page_size) {
       int code = bcsi_fault("restore");
-      ssize_t n = code == 0 ? pwrite(fd, pages + at, h.page_size, (off_t)at) : -1;
-      if (n != (ssize_t)h.page_size)
-        status = fail(store, code != 0 ? code : n < 0 ? errno : ENOSPC, "restore", "index/data.mdb");
+      if (code == 0) code = bcsi_write_at(fd, pages + at, h.page_size, (off_t)at);
+      if (code != 0) status = fail(store, code, "restore", "index/data.mdb");
     }
     if (status == BCS_OK && fdatasync(fd) != 0) status = fail(store, errno, "restore", "index/data.mdb");
     (void)bcsi_fault("restored");

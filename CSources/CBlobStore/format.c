@@ -112,7 +112,9 @@ static bcs_status look_around(bcs_store *store, contents *out) {
    * first becomes the second. */
   struct stat st;
   out->begun = fstatat(store->root_fd, "FORMAT.new", &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (!out->begun && errno != ENOENT) return fail(store, errno, "stat", "FORMAT.new");
   out->has_format = fstatat(store->root_fd, "FORMAT", &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (!out->has_format && errno != ENOENT) return fail(store, errno, "stat", "FORMAT"); /* not to be taken for a stranger's */
   if (out->has_format) return BCS_OK;
   const char *name = other_name[0] ? other_name : out->begun ? "" : ours_name;
   out->is_foreign = name[0] != 0;
@@ -259,27 +261,28 @@ static bcs_status open_lock(bcs_store *store, bool create) {
   return BCS_OK;
 }
 
-static bool read_users(bcs_store *store, struct users *out) {
-  return pread(store->lock_fd, out, sizeof *out, USERS_AT) == (ssize_t)sizeof *out &&
-         memcmp(out->magic, users_magic, sizeof users_magic) == 0;
+/* What could not be read is not what is not there: the boot of an unknown user takes the index back to its checkpoint. */
+static bcs_status read_users(bcs_store *store, struct users *out, bool *known) {
+  ssize_t n = bcsi_read_at(store->lock_fd, out, sizeof *out, USERS_AT);
+  *known = n == (ssize_t)sizeof *out && memcmp(out->magic, users_magic, sizeof users_magic) == 0;
+  return n < 0 ? fail(store, errno, "read", "LOCK") : BCS_OK;
 }
 
 static bcs_status write_users(bcs_store *store) {
-  struct users users = {.pid_namespace = bcsi_pid_namespace()};
+  struct users users = {.pid_namespace = store->pid_namespace};
   memcpy(users.magic, users_magic, sizeof users_magic);
   memcpy(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE);
-  (void)bcsi_fault("users");
-  ssize_t n = pwrite(store->lock_fd, &users, sizeof users, USERS_AT);
-  if (n != (ssize_t)sizeof users) return fail(store, n < 0 ? errno : ENOSPC, "write", "LOCK");
-  return BCS_OK;
+  int code = bcsi_fault("users");
+  if (code == 0) code = bcsi_write_at(store->lock_fd, &users, sizeof users, USERS_AT);
+  return code == 0 ? BCS_OK : fail(store, code, "write", "LOCK");
 }
 
 bcs_status bcsi_layout_note_store(bcs_store *store, const uint8_t store_id[16]) {
   struct identity identity;
   memcpy(identity.magic, identity_magic, sizeof identity_magic);
   memcpy(identity.store_id, store_id, sizeof identity.store_id);
-  ssize_t n = pwrite(store->lock_fd, &identity, sizeof identity, IDENTITY_AT);
-  return n == (ssize_t)sizeof identity ? BCS_OK : fail(store, n < 0 ? errno : ENOSPC, "write", "LOCK");
+  int code = bcsi_write_at(store->lock_fd, &identity, sizeof identity, IDENTITY_AT);
+  return code == 0 ? BCS_OK : fail(store, code, "write", "LOCK");
 }
 
 static bool read_index_id(bcs_store *store, bcsi_totals *out) {
@@ -296,7 +299,7 @@ static bool is_of_another(bcs_store *store) {
   uint8_t table_id[16];
   bcsi_totals totals;
   if (atomic_load(&store->new_index) || !bcsi_slots_read_id(store, table_id)) return false;
-  if (pread(store->lock_fd, &identity, sizeof identity, IDENTITY_AT) != (ssize_t)sizeof identity) return false;
+  if (bcsi_read_at(store->lock_fd, &identity, sizeof identity, IDENTITY_AT) != (ssize_t)sizeof identity) return false;
   if (memcmp(identity.magic, identity_magic, sizeof identity_magic) != 0) return false;
   if (memcmp(identity.store_id, table_id, sizeof table_id) != 0) return false;
   return read_index_id(store, &totals) && totals.entries > 0 && memcmp(totals.store_id, table_id, sizeof table_id) != 0;
@@ -320,7 +323,7 @@ static bcs_status check_fan_out(bcs_store *store) {
   }
   bcs_status status = BCS_OK;
   struct dirent *item;
-  while (status == BCS_OK && (item = readdir(folder)) != NULL) {
+  while (status == BCS_OK && (errno = 0, item = readdir(folder)) != NULL) {
     uint8_t first;
     char name[16], shown[4300];
     if (strlen(item->d_name) != 2 || !bcsi_unhex(item->d_name, 1, &first)) continue;
@@ -331,6 +334,7 @@ static bcs_status check_fan_out(bcs_store *store) {
                               store->options.read_only ? 0777 : store->directory_mode, false, &inner);
     if (status == BCS_OK) close(inner);
   }
+  if (status == BCS_OK && errno != 0) status = fail(store, errno, "list", "blobs");
   closedir(folder);
   return status;
 }
@@ -425,8 +429,10 @@ static bcs_status open_read_only(bcs_store *store, bool *alone) {
   bool others = bcsi_locked_by_other(store->lock_fd, BCSI_LOCK_USE);
   *alone = !others;
   struct users users;
-  bool known = read_users(store, &users);
-  if (others && known && users.pid_namespace != bcsi_pid_namespace()) return other_namespace(store);
+  bool known;
+  status = read_users(store, &users, &known);
+  if (status != BCS_OK) return status;
+  if (others && known && users.pid_namespace != store->pid_namespace) return other_namespace(store);
   if (!registers) {
     if (others) return bcsi_fail(BCS_IN_USE, 0, "open", store->info.path, NULL);
     store->info.unlocked = true;
@@ -491,7 +497,9 @@ bcs_status bcsi_layout_create(bcs_store *store) {
   status = open_lock(store, true);
   if (status == BCS_OK) status = bcsi_lock(store->lock_fd, BCSI_LOCK_OPEN, true, true, store->info.path);
   if (status != BCS_OK) return status;
-  bool alone = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, true, false, store->info.path) == BCS_OK;
+  status = bcsi_lock(store->lock_fd, BCSI_LOCK_USE, true, false, store->info.path);
+  bool alone = status == BCS_OK;
+  if (status != BCS_OK && status != BCS_BUSY) return status;
 
   status = look_around(store, &there); /* again, under the lock */
   const bool has_format = there.has_format;
@@ -511,8 +519,10 @@ bcs_status bcsi_layout_create(bcs_store *store) {
   store->durable = has_format ? recorded == BCS_DURABLE : wanted == BCS_DURABLE;
 
   struct users users;
-  bool known = read_users(store, &users);
-  if (!alone && known && users.pid_namespace != bcsi_pid_namespace()) return other_namespace(store);
+  bool known;
+  status = read_users(store, &users, &known);
+  if (status != BCS_OK) return status;
+  if (!alone && known && users.pid_namespace != store->pid_namespace) return other_namespace(store);
   status = open_folders(store, true);
   if (status != BCS_OK) return status;
   /* LOCK says who used it last; a directory whose LOCK was lost may be of any boot. */

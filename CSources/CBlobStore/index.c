@@ -76,6 +76,7 @@ static int open_trees(bcs_store *store, MDB_txn *txn, unsigned create) {
 /* While a store is being opened nobody reads in it yet, so another process's growth is simply taken over. */
 int bcsi_begin_at_open(bcs_store *store, unsigned flags, MDB_txn **out) {
   int rc;
+  if (!store->index.env) return MDB_PANIC; /* it could not be opened again: a lookup or a writer tries */
   while ((rc = mdb_txn_begin(store->index.env, NULL, flags, out)) == MDB_MAP_RESIZED)
     if ((rc = mdb_env_set_mapsize(store->index.env, 0)) != 0) break;
   return rc;
@@ -155,6 +156,7 @@ static bcs_status check_snapshot(bcs_store *store, const char *data_file, bcs_pa
 
 static int open_environment(bcs_store *store) {
   bcsi_index *index = &store->index;
+  index->env = NULL; /* an older one is closed, whatever comes of this */
   int rc = mdb_env_create(&index->env);
   if (rc != 0) return rc;
   if (rc == 0) rc = mdb_env_set_maxdbs(index->env, 16);
@@ -286,6 +288,10 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
   if (status != BCS_OK) return status;
   int rc = bcsi_fault("index-open");
   if (rc == 0) rc = open_environment(store);
+  /* Of meta pages that were just found sound: LMDB takes a read that gave less than was asked for, or that a signal
+   * interrupted, for a damaged file. */
+  for (int i = 0; i < 3 && rc == MDB_INVALID && !is_empty; i++) rc = open_environment(store);
+  if (rc == MDB_INVALID && !is_empty) rc = EIO;
   if (rc != 0) {
     status = fail(store, rc, "open index");
     *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
@@ -408,11 +414,14 @@ void bcsi_gate_open(bcsi_index *index) {
 static bcs_status reopen(bcs_store *store) {
   bcsi_pins_drop(store);
   abort_readers(&store->index);
-  mdb_env_close(store->index.env);
+  if (store->index.env) mdb_env_close(store->index.env);
   int rc = open_environment(store);
-  if (rc == 0) rc = find_trees(store);
-  if (rc == 0) rc = register_readers(store);
-  if (rc == 0) bcsi_pins_prepare(store);
+  if (rc == 0 && (rc = find_trees(store)) == 0 && (rc = register_readers(store)) == 0) bcsi_pins_prepare(store);
+  if (rc != 0 && store->index.env) { /* half open it is no use */
+    abort_readers(&store->index);
+    mdb_env_close(store->index.env);
+    store->index.env = NULL;
+  }
   return rc == 0 ? BCS_OK : fail(store, rc, "reopen index");
 }
 
@@ -510,6 +519,10 @@ bcs_status bcsi_readers_sweep(bcs_store *store) {
 /* ---- the writer's side */
 
 bcs_status bcsi_write_begin(bcs_store *store, MDB_txn **out) {
+  if (!store->index.env) { /* before the checkpoint is looked at, which would be given up without one */
+    bcs_status mended = mend(store, MDB_PANIC);
+    if (mended != BCS_OK) return mended;
+  }
   bcsi_checkpoint_protect(store);
   pthread_mutex_lock(&store->index.transaction);
   bcs_status status = BCS_OK;

@@ -52,6 +52,8 @@ bcs_status bcsi_open_folder(int parent, const char *name, const char *shown, mod
 bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);
 bcs_status bcsi_check_file_system(int fd, int64_t type, bool allow_network, const char *shown);
 bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *shown);
+ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at); /* less only at the end of the file; -1 with errno */
+int bcsi_write_at(int fd, const void *bytes, size_t count, off_t at); /* an errno, or 0 */
 bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got);
 void bcsi_join(const char *directory, const char *name, char *out, size_t capacity);
 
@@ -78,7 +80,7 @@ void bcsi_leases_give_up(bcs_store *store);
 
 /* ---- owner.c: who left a staging file */
 bcs_status bcsi_boot_id(char out[BCSI_BOOT_ID_SIZE]);
-uint64_t bcsi_pid_namespace(void);
+uint64_t bcsi_pid_namespace(void); /* 0, with errno: it cannot be told */
 bcs_status bcsi_owner_name(const char *boot_id, char *out, size_t capacity);
 /* False only when the owner that stands at the front of `name` is certainly gone. */
 bool bcsi_owner_alive(const char *name, const char *boot_id);
@@ -442,7 +444,7 @@ typedef struct bcsi_pin {
   uint64_t transaction;
   uint32_t number; /* of its byte of LOCK */
   uint32_t page_size;
-  bool is_draft;   /* of a checkpoint that is being made */
+  _Atomic bool is_draft; /* of a checkpoint that is being made */
   uint32_t row;    /* in LMDB's table of readers, + 1; 0: not known */
 } bcsi_pin;
 bcsi_pin *bcsi_pin_free(bcs_store *store); /* NULL: both are held */
@@ -492,6 +494,7 @@ struct bcs_store {
   bcs_options options;
   char boot_id[BCSI_BOOT_ID_SIZE];
   char owner[BCSI_NAME_MAX];
+  uint64_t pid_namespace;
   int root_fd, lock_fd, blobs_fd, staging_fd, quarantine_fd;
   bool durable;
   mode_t directory_mode, file_mode;

@@ -14,18 +14,26 @@
 static ssize_t read_small(const char *path, char *out, size_t capacity) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
-  ssize_t got;
-  do got = read(fd, out, capacity - 1);
-  while (got < 0 && errno == EINTR);
+  size_t got = 0;
+  ssize_t n = 1;
+  while (n != 0 && got < capacity - 1) {
+    n = read(fd, out + got, capacity - 1 - got);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    got += (size_t)n;
+  }
+  int code = errno;
   close(fd);
-  if (got >= 0) out[got] = 0;
-  return got;
+  errno = code;
+  out[got] = 0;
+  return n < 0 ? -1 : (ssize_t)got;
 }
 
 bcs_status bcsi_boot_id(char out[BCSI_BOOT_ID_SIZE]) {
   static const char path[] = "/proc/sys/kernel/random/boot_id";
   char text[64];
-  if (read_small(path, text, sizeof text) < 36) return bcsi_fail_errno(errno ? errno : EIO, "read", path);
+  ssize_t count = read_small(path, text, sizeof text);
+  if (count < 36) return bcsi_fail_errno(count < 0 ? errno : EIO, "read", path);
   memcpy(out, text, 36);
   out[36] = 0;
   return BCS_OK;
@@ -36,11 +44,15 @@ uint64_t bcsi_pid_namespace(void) {
   return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Field 22; the command in field 2 may hold spaces and parentheses, so count from the last one. 0: no such process. */
-static uint64_t start_time(long pid) {
+/* Field 22; the command in field 2 may hold spaces and parentheses, so count from the last one. 0: no such process, or
+ * with *code an errno, it cannot be told. */
+static uint64_t start_time(long pid, int *code) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-  if (read_small(path, text, sizeof text) <= 0) return 0;
+  *code = 0;
+  ssize_t count = read_small(path, text, sizeof text);
+  if (count < 0 && errno != ENOENT && errno != ESRCH) *code = errno;
+  if (count <= 0) return 0;
   char *at = strrchr(text, ')');
   if (!at) return 0;
   if (at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X')) return 0; /* dead, not yet waited for */
@@ -49,7 +61,9 @@ static uint64_t start_time(long pid) {
 }
 
 bcs_status bcsi_owner_name(const char *boot_id, char *out, size_t capacity) {
-  uint64_t start = start_time((long)getpid());
+  int code;
+  uint64_t start = start_time((long)getpid(), &code);
+  if (code != 0) return bcsi_fail_errno(code, "read", "/proc/self/stat");
   if (start == 0) return bcsi_fail(BCS_IO, 0, "read", "/proc/self/stat", "is /proc mounted?");
   int count = snprintf(out, capacity, "%.8s.%" PRIx64 ".%ld.%" PRIu64, boot_id, bcsi_pid_namespace(),
                        (long)getpid(), start);
@@ -63,6 +77,10 @@ bool bcsi_owner_alive(const char *name, const char *boot_id) {
   if (sscanf(name, "%8[0-9a-zA-Z_-].%" SCNx64 ".%ld.%" SCNu64, boot, &pid_namespace, &pid, &start) != 4) return true;
   if (strncmp(boot, boot_id, 8) != 0) return false;
   /* Two namespaces never use a directory at one moment: bcs_open refuses the second. */
-  if (pid_namespace != bcsi_pid_namespace()) return false;
-  return start_time(pid) == start;
+  uint64_t own = bcsi_pid_namespace();
+  if (own == 0) return true; /* in doubt: what a live one stages must stay */
+  if (pid_namespace != own) return false;
+  int code;
+  uint64_t found = start_time(pid, &code);
+  return code != 0 || found == start;
 }

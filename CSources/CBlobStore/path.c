@@ -97,6 +97,30 @@ bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *s
   return BCS_OK;
 }
 
+/* The kernel may give less than was asked for, and be interrupted; that is no end and no error (read(2), write(2)). */
+ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at) {
+  size_t got = 0;
+  while (got < count) {
+    ssize_t n = pread(fd, (uint8_t *)out + got, count - got, at + (off_t)got);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    got += (size_t)n;
+  }
+  return (ssize_t)got;
+}
+
+int bcsi_write_at(int fd, const void *bytes, size_t count, off_t at) {
+  size_t done = 0;
+  while (done < count) {
+    ssize_t n = pwrite(fd, (const uint8_t *)bytes + done, count - done, at + (off_t)done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : ENOSPC;
+    done += (size_t)n;
+  }
+  return 0;
+}
+
 bcs_status bcsi_read_text(int parent, const char *name, const char *shown, char *out, size_t capacity, size_t *got) {
   int fd = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return bcsi_fail_errno(errno, "open", shown);

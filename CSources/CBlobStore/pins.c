@@ -195,7 +195,7 @@ void bcsi_pins_drop(bcs_store *store) {
     bcsi_pin *pin = &store->pins[i];
     if (pin->number != 0) (void)bcsi_lock_range(store->lock_fd, PINS + pin->number, 1, F_UNLCK, F_OFD_SETLK);
     if (pin->txn) mdb_txn_abort(pin->txn);
-    *pin = (bcsi_pin){0};
+    memset(pin, 0, sizeof *pin);
   }
   store->reader_table = NULL;
 }

@@ -105,10 +105,13 @@ static bcs_status map_file(bcs_store *store) {
   return BCS_OK;
 }
 
-static bool is_sound(bcs_store *store, const bcsi_totals *totals, off_t size) {
+/* Negative: it cannot be read at this moment, which tells nothing of it. */
+static int is_sound(bcs_store *store, const bcsi_totals *totals, off_t size) {
   struct head head;
   if (size < (off_t)file_size(0)) return false;
-  if (pread(store->slots.fd, &head, sizeof head, 0) != (ssize_t)sizeof head) return false;
+  ssize_t n = bcsi_read_at(store->slots.fd, &head, sizeof head, 0);
+  if (n < 0) return -1;
+  if (n != (ssize_t)sizeof head) return false;
   return memcmp(head.magic, slots_magic, sizeof slots_magic) == 0 && head.version == SLOTS_VERSION &&
          head.line_size == sizeof(struct line) && memcmp(head.store_id, totals->store_id, 16) == 0 &&
          strncmp(head.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0 &&
@@ -254,7 +257,8 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
   if (rc != 0) return bcsi_fail_lmdb(rc, "begin", store->index.path);
   bcsi_totals totals;
   bcs_status status = bcsi_totals_get(store, txn, &totals);
-  bool sound = status == BCS_OK && !force && is_sound(store, &totals, st.st_size);
+  int sound = status == BCS_OK && !force ? is_sound(store, &totals, st.st_size) : false;
+  if (sound < 0) status = fail(store, errno, "read");
   if (status == BCS_OK && sound) {
     status = map_file(store);
     if (status == BCS_OK) atomic_store(&slots->allocated, (uint32_t)load(&head_of(store)->allocated));

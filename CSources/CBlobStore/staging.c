@@ -332,13 +332,8 @@ bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGE
     if (store->intent_fd < 0 || fchmod(store->intent_fd, store->file_mode) != 0)
       return fail(store, errno, "create intent", name);
   }
-  size_t size = count * BCS_DIGEST_SIZE, done = 0;
-  while (done < size) {
-    ssize_t n = pwrite(store->intent_fd, (const uint8_t *)digests + done, size - done, (off_t)done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(store, errno, "write intent", name);
-    done += (size_t)n;
-  }
+  code = bcsi_write_at(store->intent_fd, digests, count * BCS_DIGEST_SIZE, 0);
+  if (code != 0) return fail(store, code, "write intent", name);
   if (store->durable && fsync(store->intent_fd) != 0) return fail(store, errno, "fsync intent", name);
   (void)bcsi_fault("intent-written");
   return BCS_OK;
@@ -372,11 +367,8 @@ static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) 
   uint8_t digest[BCS_DIGEST_SIZE];
   bcs_status status = BCS_OK;
   for (off_t at = 0; status == BCS_OK; at += (off_t)sizeof digest) {
-    ssize_t n = pread(fd, digest, sizeof digest, at);
-    if (n < 0 && errno == EINTR) {
-      at -= (off_t)sizeof digest;
-      continue;
-    }
+    ssize_t n = bcsi_read_at(fd, digest, sizeof digest, at);
+    if (n < 0) status = fail(store, errno, "read", name); /* the intent stays, for the next open */
     if (n != (ssize_t)sizeof digest) break;
     bcsi_blob_row row;
     int rc;

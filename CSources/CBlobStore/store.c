@@ -149,6 +149,8 @@ bcs_status bcs_open(const char *directory, const bcs_options *options, bcs_store
     status = bcsi_boot_id(store->boot_id);
   }
   store->options.boot_id = NULL;
+  if (status == BCS_OK && (store->pid_namespace = bcsi_pid_namespace()) == 0)
+    status = bcsi_fail_errno(errno, "stat", "/proc/self/ns/pid");
   if (status == BCS_OK) status = bcsi_owner_name(store->boot_id, store->owner, sizeof store->owner);
   if (status == BCS_OK) {
     void *marks = mmap(NULL, sizeof *store->marks * (size_t)BCSI_MAX_LINES, PROT_READ | PROT_WRITE,

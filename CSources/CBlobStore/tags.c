@@ -111,8 +111,10 @@ bcs_status bcs_list_tagged(bcs_store *store, const void *tag, size_t tag_count, 
     MDB_val name = {BCS_HASH_SIZE, cursor}, row;
     bcsi_record record;
     memcpy(cursor, key_hash, BCS_HASH_SIZE);
-    if (mdb_get(reader->txn, store->index.entries, &name, &row) == 0 &&
-        bcsi_record_decode(row.mv_data, row.mv_size, &record) && bcsi_has_tag(&record.view, tag, tag_count)) {
+    rc = mdb_get(reader->txn, store->index.entries, &name, &row);
+    if (rc != 0 && rc != MDB_NOTFOUND) break; /* a removal must not pass over it */
+    if (rc == 0 && bcsi_record_decode(row.mv_data, row.mv_size, &record) &&
+        bcsi_has_tag(&record.view, tag, tag_count)) {
       memcpy(record.view.key_hash, cursor, BCS_HASH_SIZE);
       bcsi_slots_read_access(store, &record.view);
       found(context, &record.view, NULL);

@@ -1,5 +1,7 @@
 #include "Recorder.h"
 
+#include "FailingCalls.h"
+
 #ifdef __linux__
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,6 +19,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+/* A fault that is armed comes before all else: the call is not made, so it is not recorded. */
+#define STRIKES(call) failing_strikes(FAILING_##call, FAILING_CALLER)
 
 static char root[PATH_MAX];
 static size_t root_count;
@@ -175,19 +180,27 @@ static ssize_t note_write(int file, const struct iovec *data, int parts, int64_t
 }
 
 ssize_t write(int file, const void *bytes, size_t count) {
+  if (STRIKES(WRITE)) return -1;
+  count = failing_shortens(FAILING_WRITE, FAILING_CALLER, count);
   if (!recorder_is_on()) return syscall(SYS_write, file, bytes, count);
   return note_write(file, &(struct iovec){(void *)(uintptr_t)bytes, count}, 1, -1);
 }
 ssize_t pwrite(int file, const void *bytes, size_t count, off_t offset) {
+  if (STRIKES(PWRITE)) return -1;
+  count = failing_shortens(FAILING_PWRITE, FAILING_CALLER, count);
   if (!recorder_is_on()) return syscall(SYS_pwrite64, file, bytes, count, offset);
   return note_write(file, &(struct iovec){(void *)(uintptr_t)bytes, count}, 1, offset);
 }
 ssize_t writev(int file, const struct iovec *data, int parts) {
+  if (STRIKES(WRITEV)) return -1;
+  parts = (int)failing_shortens(FAILING_WRITEV, FAILING_CALLER, (size_t)parts);
   /* More at once than a record takes: a short write is what the kernel may answer, too. */
   if (recorder_is_on() && parts > 48) parts = 48;
   return recorder_is_on() ? note_write(file, data, parts, -1) : syscall(SYS_writev, file, data, parts);
 }
 ssize_t pwritev(int file, const struct iovec *data, int parts, off_t offset) {
+  if (STRIKES(WRITEV)) return -1;
+  parts = (int)failing_shortens(FAILING_WRITEV, FAILING_CALLER, (size_t)parts);
   if (recorder_is_on() && parts > 48) parts = 48;
   return recorder_is_on() ? note_write(file, data, parts, offset)
                           : syscall(SYS_pwritev, file, data, parts, offset, 0L);
@@ -207,6 +220,7 @@ static int note_file(int file, long result, recorder_head head) {
 }
 
 int ftruncate(int file, off_t size) {
+  if (STRIKES(TRUNCATE)) return -1;
   if (!recorder_is_on()) return (int)syscall(SYS_ftruncate, file, size);
   enter();
   int result = note_file(file, syscall(SYS_ftruncate, file, size),
@@ -217,6 +231,7 @@ int ftruncate(int file, off_t size) {
 int ftruncate64(int file, off_t size) { return ftruncate(file, size); }
 
 int fallocate(int file, int mode, off_t offset, off_t count) {
+  if (STRIKES(ALLOCATE)) return -1;
   if (!recorder_is_on()) return (int)syscall(SYS_fallocate, file, mode, offset, count);
   recorder_head head = {.op = RECORDER_ALLOCATE, .offset = (uint64_t)offset, .length = (uint64_t)count};
   if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) head.op = RECORDER_PUNCH;
@@ -230,6 +245,12 @@ int fallocate(int file, int mode, off_t offset, off_t count) {
 int fallocate64(int file, int mode, off_t offset, off_t count) { return fallocate(file, mode, offset, count); }
 
 int posix_fallocate(int file, off_t offset, off_t count) {
+  int saved = errno;
+  if (STRIKES(ALLOCATE)) {
+    int code = errno;
+    errno = saved;
+    return code;
+  }
   if (!recorder_is_on()) {
     /* The C library writes where the file system cannot allocate. */
     int (*next)(int, off_t, off_t) = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
@@ -268,6 +289,7 @@ ssize_t copy_file_range(int from, off_t *from_offset, int to, off_t *to_offset, 
 }
 
 int ioctl(int file, unsigned long request, ...) {
+  if (STRIKES(CLONE)) return -1;
   va_list list;
   va_start(list, request);
   void *argument = va_arg(list, void *);
@@ -299,9 +321,9 @@ static int note_sync(int file, recorder_op op, long call) {
   return 0;
 }
 
-int fsync(int file) { return note_sync(file, RECORDER_FSYNC, SYS_fsync); }
-int fdatasync(int file) { return note_sync(file, RECORDER_FDATASYNC, SYS_fdatasync); }
-int syncfs(int file) { return note_sync(file, RECORDER_SYNCFS, SYS_syncfs); }
+int fsync(int file) { return STRIKES(SYNC) ? -1 : note_sync(file, RECORDER_FSYNC, SYS_fsync); }
+int fdatasync(int file) { return STRIKES(SYNC) ? -1 : note_sync(file, RECORDER_FDATASYNC, SYS_fdatasync); }
+int syncfs(int file) { return STRIKES(SYNC) ? -1 : note_sync(file, RECORDER_SYNCFS, SYS_syncfs); }
 /* sync_file_range promises nothing of sizes and blocks (sync_file_range(2)), so it is not recorded. msync is of mappings
  * only. */
 
@@ -340,6 +362,7 @@ int openat(int folder, const char *name, int flags, ...) {
     mode = va_arg(list, mode_t);
     va_end(list);
   }
+  if (failing_strikes(FAILING_OPEN_KIND(flags), FAILING_CALLER)) return -1;
   return note_open(folder, name, flags, mode);
 }
 
@@ -349,6 +372,7 @@ static int note_name(long result, recorder_op op, uint64_t inode, const char *pa
 }
 
 int mkdirat(int folder, const char *name, mode_t mode) {
+  if (STRIKES(MKDIR)) return -1;
   char path[PATH_MAX];
   const char *shown = recorder_is_on() ? path_at(folder, name, path) : NULL;
   if (!shown) return (int)syscall(SYS_mkdirat, folder, name, mode);
@@ -358,9 +382,10 @@ int mkdirat(int folder, const char *name, mode_t mode) {
   leave();
   return (int)result;
 }
-int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
+int mkdir(const char *name, mode_t mode) { return STRIKES(MKDIR) ? -1 : mkdirat(AT_FDCWD, name, mode); }
 
 int unlinkat(int folder, const char *name, int flags) {
+  if (STRIKES(UNLINK)) return -1;
   char path[PATH_MAX];
   const char *shown = recorder_is_on() ? path_at(folder, name, path) : NULL;
   if (!shown) return (int)syscall(SYS_unlinkat, folder, name, flags);
@@ -371,8 +396,8 @@ int unlinkat(int folder, const char *name, int flags) {
   leave();
   return result;
 }
-int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
-int rmdir(const char *name) { return unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
+int unlink(const char *name) { return STRIKES(UNLINK) ? -1 : unlinkat(AT_FDCWD, name, 0); }
+int rmdir(const char *name) { return STRIKES(UNLINK) ? -1 : unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
 
 static int note_pair(int from, const char *name, int to, const char *other, recorder_op op, long call) {
   char path[PATH_MAX], second[PATH_MAX];
@@ -388,9 +413,12 @@ static int note_pair(int from, const char *name, int to, const char *other, reco
 }
 
 int renameat(int from, const char *name, int to, const char *other) {
+  if (STRIKES(RENAME)) return -1;
   return note_pair(from, name, to, other, RECORDER_RENAME, SYS_renameat2);
 }
-int rename(const char *name, const char *other) { return renameat(AT_FDCWD, name, AT_FDCWD, other); }
+int rename(const char *name, const char *other) {
+  return STRIKES(RENAME) ? -1 : renameat(AT_FDCWD, name, AT_FDCWD, other);
+}
 int linkat(int from, const char *name, int to, const char *other, int flags) {
   if (flags != 0) return (int)syscall(SYS_linkat, from, name, to, other, flags);
   return note_pair(from, name, to, other, RECORDER_LINK, SYS_linkat);

@@ -69,6 +69,8 @@ struct Commands {
     case "kill-after": try killAfter(words)
     case "stored": try await storeRecorded(words)
     case "recorded": try await recordedWork(words)
+    case "calls": return try await calls(words)
+    case "call-names": return callNames()
     case "powered": return try await afterPowerCut(words)
     case "damage-fill": try await fillForDamage(words)
     case "survey": return try await survey(words)

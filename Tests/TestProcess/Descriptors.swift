@@ -33,12 +33,12 @@ func limitDescriptors(spare: Int) throws {
 /// Files like the one that is asked for below.
 private let reserve = Mutex<[Int32]>([])
 
-/// In front of the C library's `open` for every library of this process.
+/// In front of the C library's `open` for every library of this process, by way of InFront.c.
 ///
 /// Each second in which jobs wait, Dispatch opens `/proc/…/stat` to see which of its threads run, and traps when
 /// it cannot. That is known and documented, and would end these tests by chance; so it is given a file from the
 /// reserve. Whatever else opens a file gets what the kernel says.
-@_cdecl("open")
+@_cdecl("blobcache_open_in_front")
 public func openInFront(_ path: UnsafePointer<CChar>, _ flags: Int32, _ mode: mode_t) -> Int32 {
   let file = openat(AT_FDCWD, path, flags, mode)
   guard file < 0, errno == EMFILE, flags & O_CLOEXEC == 0, strncmp(path, "/proc/", 6) == 0 else {

@@ -9,8 +9,8 @@ private let system = dlsym(UnsafeMutableRawPointer(bitPattern: -1), "fcntl").map
   unsafeBitCast($0, to: Control.self)
 }
 
-/// In front of the C library's `fcntl` for this process: its third argument comes in a register, as in the variadic one.
-@_cdecl("fcntl")
+/// In front of the C library's `fcntl` for this process, by way of InFront.c: its third argument comes in a register, as in the variadic one.
+@_cdecl("blobcache_fcntl_in_front")
 public func fcntlInFront(
   _ file: CInt, _ command: CInt, _ argument: UnsafeMutableRawPointer?
 ) -> CInt {
