@@ -20,9 +20,13 @@ final class Stage: Sendable {
 
   /// From any thread; later calls throw `.closed`.
   func free() {
-    // Freed before it leaves the list, so that a shutdown that no longer finds it need not wait.
     slot.free()
-    handle.stages.remove(slot)
+    forgetIfFreed()
+  }
+
+  /// Only then, by whoever freed it: a shutdown waits for what it finds in the list, and for nothing else.
+  private func forgetIfFreed() {
+    if slot.isReleased { handle.stages.remove(slot) }
   }
 
   static func begin(_ handle: StoreHandle) throws(BlobCache.Error) -> Stage {
@@ -44,7 +48,8 @@ final class Stage: Sendable {
   private func use<R>(
     _ operation: String, _ body: (OpaquePointer) throws(BlobCache.Error) -> R
   ) throws(BlobCache.Error) -> R {
-    try unsafe slot.use(operation, body)
+    defer { forgetIfFreed() }
+    return try unsafe slot.use(operation, body)
   }
 
   /// Which entry it is to be, and what its attributes and tags take: what fits depends on both.
@@ -176,7 +181,10 @@ final class Stage: Sendable {
 @safe final class StageSlot: @unchecked Sendable {  // freed when nobody uses it, under the lock
   private struct State {
     var users = 0
+    /// Nobody may begin to use it.
     var isFreed = false
+    /// Its file is gone.
+    var isReleased = false
   }
 
   private let state = Mutex(State())
@@ -191,8 +199,11 @@ final class Stage: Sendable {
 
   private func release() {
     unsafe bcs_stage_free(pointer)
+    state.withLock { $0.isReleased = true }
     freed.leave()
   }
+
+  var isReleased: Bool { state.withLock { $0.isReleased } }
 
   /// Blocks for as long as a call takes that is inside.
   func waitUntilFreed() { freed.wait() }
