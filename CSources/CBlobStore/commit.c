@@ -165,7 +165,7 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
   MDB_txn *txn;
   if (b->published_count == 0) return;
   if (bcsi_write_begin(store, &txn) != BCS_OK) {
-    bcsi_intent_abandon(store); /* the next open finds it there */
+    bcsi_intent_keep(store);
     return;
   }
   bool all_back = true;
@@ -188,7 +188,7 @@ static void take_back_published(bcsi_batch *b, bcs_write *const *writes, size_t 
     else all_back = false;
   }
   bcsi_write_abort(store, txn);
-  if (!all_back) bcsi_intent_abandon(store);
+  if (!all_back) bcsi_intent_keep(store);
 }
 
 /* Nothing changed, so each line says again what it said; the last write of a line first. */
@@ -230,6 +230,8 @@ static bcs_status try_batch(bcsi_batch *b, bcs_write *const *writes, size_t coun
   memset(b->folders, 0, sizeof b->folders);
   bcs_status status = bcsi_write_begin(store, &b->txn);
   if (status != BCS_OK) return status;
+  if (!b->is_tried_again) bcsi_intent_retry(store, b->txn); /* else they are this batch's own */
+  b->is_tried_again = true;
   status = bcsi_repair_marked(store, b->txn);
   if (status == BCS_OK) status = bcsi_totals_get(store, b->txn, &b->totals);
   if (status == BCS_OK && all) status = write_intent(b, writes, count);

@@ -316,7 +316,8 @@ void bcsi_stage_published(bcs_stage *stage);
 bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes);
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
-void bcsi_intent_abandon(bcs_store *store); /* keeps it for the next open: a new file is used from now on */
+void bcsi_intent_keep(bcs_store *store); /* what it names could not be taken back: tried again, see bcsi_intent_retry */
+void bcsi_intent_retry(bcs_store *store, MDB_txn *txn); /* with the write lock, before anything is published */
 void bcsi_intent_remove(bcs_store *store);  /* a clean end */
 bcs_status bcsi_staging_sweep(bcs_store *store);
 bcs_status bcsi_staging_recount(bcs_store *store);
@@ -361,6 +362,7 @@ typedef struct bcsi_batch {
   MDB_txn *txn;
   bcsi_totals totals;
   bool cleared;                 /* a removal of everything is in it */
+  bool is_tried_again;
   bool folders[256];            /* durable: published into, to be synced before the commit */
   uint8_t (*published)[BCS_DIGEST_SIZE];
   size_t published_count;
@@ -505,6 +507,7 @@ struct bcs_store {
   pthread_mutex_t writer;   /* in front of the lock of the processes */
   int intent_fd;
   uint64_t intent_sequence;
+  size_t intent_count, intent_kept; /* names in it, and how many of them are of earlier batches */
   /* Under the write lock: */
   uint64_t random, hand;    /* of the sampling */
   uint64_t free_hand;       /* of the free list: the record that was looked at last */

@@ -332,42 +332,44 @@ bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGE
     if (store->intent_fd < 0 || fchmod(store->intent_fd, store->file_mode) != 0)
       return fail(store, errno, "create intent", name);
   }
-  code = bcsi_write_at(store->intent_fd, digests, count * BCS_DIGEST_SIZE, 0);
+  code = bcsi_write_at(store->intent_fd, digests, count * BCS_DIGEST_SIZE,
+                       (off_t)(store->intent_kept * BCS_DIGEST_SIZE));
   if (code != 0) return fail(store, code, "write intent", name);
   if (store->durable && fsync(store->intent_fd) != 0) return fail(store, errno, "fsync intent", name);
+  store->intent_count = store->intent_kept + count;
   (void)bcsi_fault("intent-written");
   return BCS_OK;
 }
 
 void bcsi_intent_clear(bcs_store *store) {
   (void)bcsi_fault("intent-clear");
-  if (store->intent_fd >= 0) (void)!ftruncate(store->intent_fd, 0); /* stale names are looked up and found in use */
+  store->intent_count = store->intent_kept;
+  if (store->intent_fd >= 0) /* stale names are looked up and found in use */
+    (void)!ftruncate(store->intent_fd, (off_t)(store->intent_kept * BCS_DIGEST_SIZE));
 }
 
-void bcsi_intent_abandon(bcs_store *store) {
-  if (store->intent_fd >= 0) close(store->intent_fd);
-  store->intent_fd = -1;
+void bcsi_intent_keep(bcs_store *store) {
+  enum { MOST = 4096 }; /* beyond it the sweep of unreferenced files finds them */
+  if (store->intent_count <= MOST) store->intent_kept = store->intent_count;
 }
 
 void bcsi_intent_remove(bcs_store *store) {
   if (store->intent_fd < 0) return;
   char name[BCSI_NAME_MAX];
   intent_name(store, name, sizeof name);
-  (void)unlinkat(store->staging_fd, name, 0); /* a failure leaves it to the next open */
+  if (store->intent_kept == 0) (void)unlinkat(store->staging_fd, name, 0); /* else it is for the next open */
   close(store->intent_fd);
   store->intent_fd = -1;
 }
 
-/* ---- the dead */
+/* ---- the debris of intents */
 
-/* Unlinks what a dead owner's intent names and no row knows. Who calls holds the write lock. */
-static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) {
-  int fd = openat(store->staging_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno == ENOENT ? BCS_OK : fail(store, errno, "open", name);
+/* Unlinks those of the first `most` names of an intent that no row knows. Who calls holds the write lock. */
+static bcs_status undo_names(bcs_store *store, MDB_txn *txn, int fd, size_t most, const char *name) {
   uint8_t digest[BCS_DIGEST_SIZE];
   bcs_status status = BCS_OK;
-  for (off_t at = 0; status == BCS_OK; at += (off_t)sizeof digest) {
-    ssize_t n = bcsi_read_at(fd, digest, sizeof digest, at);
+  for (size_t i = 0; status == BCS_OK && i < most; i++) {
+    ssize_t n = bcsi_read_at(fd, digest, sizeof digest, (off_t)(i * sizeof digest));
     if (n < 0) status = fail(store, errno, "read", name); /* the intent stays, for the next open */
     if (n != (ssize_t)sizeof digest) break;
     bcsi_blob_row row;
@@ -376,9 +378,30 @@ static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) 
     if (rc != 0) status = bcsi_fail_lmdb(rc, "read", store->index.path);
     else if (!known) status = bcsi_blob_unlink(store, digest);
   }
+  return status;
+}
+
+static bcs_status undo_intent(bcs_store *store, MDB_txn *txn, const char *name) {
+  int fd = openat(store->staging_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT ? BCS_OK : fail(store, errno, "open", name);
+  bcs_status status = undo_names(store, txn, fd, SIZE_MAX, name);
   close(fd);
   return status;
 }
+
+/* On a disk that fails for a while, each failing batch may leave such names. */
+void bcsi_intent_retry(bcs_store *store, MDB_txn *txn) {
+  if (store->intent_kept == 0) return;
+  bcs_error error;
+  bcs_last_error(&error);
+  if (undo_names(store, txn, store->intent_fd, store->intent_kept, "intent") == BCS_OK) {
+    store->intent_kept = 0;
+    bcsi_intent_clear(store);
+  }
+  (void)bcsi_repeat(&error);
+}
+
+/* ---- the dead */
 
 typedef bcs_status (*visit)(bcs_store *store, const char *name, void *context);
 

@@ -82,6 +82,7 @@ static bcs_status sweep_locked(bcs_store *store, size_t limit, bool *more, bool 
   bcsi_totals totals;
   bcs_status trouble = BCS_OK, status = bcsi_write_begin(store, &txn);
   if (status != BCS_OK) return status;
+  bcsi_intent_retry(store, txn);
   status = bcsi_totals_get(store, txn, &totals);
   size_t done = 0;
   int rc = 0;

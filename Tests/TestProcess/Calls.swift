@@ -262,8 +262,7 @@ private struct CallsRun {
     do { try await body() } catch { failure = error }
     let all = failing_disarm(&counts)
     for index in counts.indices { injected[index] += counts[index] }
-    keptFiles =
-      counts[Int(FAILING_UNLINK.rawValue)] > 0 || counts[Int(FAILING_RENAME.rawValue)] > 0
+    keptFiles = counts[Int(FAILING_UNLINK.rawValue)] > 0
     lostSync = counts[Int(FAILING_SYNC.rawValue)] > 0
     if let failure {
       succeeded = false
@@ -320,8 +319,7 @@ private struct CallsRun {
     for line in maps.split(separator: "\n") where line.contains(folder) {
       complain(nth, "a mapping is left: \(line)")
     }
-    // What could not be unlinked, and the intent of a file that could not be taken back, go when their process has ended:
-    // until then they look like work that is going on.
+    // What could not be unlinked goes when its process has ended: until then it looks like work that is going on.
     for name in try FileManager.default.contentsOfDirectory(atPath: directory + "/staging") {
       if !keptFiles { complain(nth, "left in staging: \(name)") }
       try FileManager.default.removeItem(atPath: directory + "/staging/" + name)
