@@ -2,9 +2,8 @@ internal import Synchronization
 
 /// The buffers of bodies that are being written, kept for the next body.
 ///
-/// Freed, a buffer of this size stays in the arena of the thread that made it (mallopt(3), M_MMAP_THRESHOLD is raised by
-/// what is freed). Bodies are written by whichever thread is there, so in the end each arena would keep the most that it
-/// ever held: 80 MiB where 4 are in use, in ten minutes of a busy service. Fresh ones cost page faults, too.
+/// Fresh ones cost page faults, and a round through malloc that leaves them at the top of whichever
+/// arena the thread has.
 enum StageBuffers {
   static let size = 256 << 10
   /// So many are kept while nobody wants them: 4 MiB.

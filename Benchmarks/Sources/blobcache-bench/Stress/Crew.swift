@@ -52,6 +52,10 @@ struct Crew {
       "stress-worker", "--directory", plan.directory, "--origin", list,
       "--seconds", "\(plan.seconds)", "--seed", "\(i + 1)", "--memory", "\(memory)",
     ]
+    // As a service that keeps large bodies would run (the guide's "Memory"): malloc of glibc has an arena per thread, and
+    // keeps at the top of each what it freed, until what a process holds is four times what it uses.
+    process.environment = ProcessInfo.processInfo.environment.merging(
+      ["MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"]) { own, _ in own }
     let pipe = Pipe()
     process.standardOutput = pipe
     try process.run()

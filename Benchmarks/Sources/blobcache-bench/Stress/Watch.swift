@@ -84,8 +84,8 @@ final class Watch: Sendable {
     do {
       var look = try measure(processes)
       // Neither figure is a snapshot: a body that is published or replaced meanwhile may be counted twice. What is
-      // above the bound is therefore looked at again at once, and counts if it is still there at the third look.
-      for _ in 0..<2 {
+      // above the bound is therefore looked at again at once, and counts if it is still there at the fifth look.
+      for _ in 0..<4 {
         guard let bound, bound.violation(of: look) != nil else { break }
         look = try measure(processes)
       }
