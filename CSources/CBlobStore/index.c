@@ -175,6 +175,22 @@ static int open_environment(bcs_store *store) {
   return rc;
 }
 
+static bool has_sound_metas(bcs_store *store) {
+  char data_file[4300];
+  bcs_page_damage damage;
+  struct stat st;
+  bcsi_join(store->index.path, "data.mdb", data_file, sizeof data_file);
+  return bcsi_pages_check(data_file, BCSI_PAGES_METAS, NULL, NULL, NULL, &damage) == BCS_OK &&
+         stat(data_file, &st) == 0 && st.st_size > 0;
+}
+
+/* LMDB takes a read that gave less than was asked for, or that a signal interrupted, for a damaged file. */
+static int open_sound_environment(bcs_store *store) {
+  int rc = open_environment(store);
+  for (int i = 0; i < 3 && rc == MDB_INVALID && has_sound_metas(store); i++) rc = open_environment(store);
+  return rc == MDB_INVALID && has_sound_metas(store) ? EIO : rc;
+}
+
 /* LMDB makes its files with the umask applied, and opens one of them twice; so they are made here, empty, which to it
  * is new, with the mode as configured. Later by name: closing a descriptor of lock.mdb would give up the fcntl lock
  * that LMDB holds on it. */
@@ -287,11 +303,7 @@ bcs_status bcsi_index_open(bcs_store *store, bool quiet, bool *damaged) {
     return bcsi_fail(BCS_INCOMPLETE, 0, "open index", data_file, is_missing ? "it is missing" : "it is empty");
   if (status != BCS_OK) return status;
   int rc = bcsi_fault("index-open");
-  if (rc == 0) rc = open_environment(store);
-  /* Of meta pages that were just found sound: LMDB takes a read that gave less than was asked for, or that a signal
-   * interrupted, for a damaged file. */
-  for (int i = 0; i < 3 && rc == MDB_INVALID && !is_empty; i++) rc = open_environment(store);
-  if (rc == MDB_INVALID && !is_empty) rc = EIO;
+  if (rc == 0) rc = open_sound_environment(store);
   if (rc != 0) {
     status = fail(store, rc, "open index");
     *damaged = status == BCS_CORRUPT || rc == MDB_BAD_DBI || rc == MDB_INCOMPATIBLE || rc == EINVAL;
@@ -415,7 +427,7 @@ static bcs_status reopen(bcs_store *store) {
   bcsi_pins_drop(store);
   abort_readers(&store->index);
   if (store->index.env) mdb_env_close(store->index.env);
-  int rc = open_environment(store);
+  int rc = open_sound_environment(store);
   if (rc == 0 && (rc = find_trees(store)) == 0 && (rc = register_readers(store)) == 0) bcsi_pins_prepare(store);
   if (rc != 0 && store->index.env) { /* half open it is no use */
     abort_readers(&store->index);
