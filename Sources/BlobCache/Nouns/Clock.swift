@@ -105,6 +105,11 @@ private final class Alarm: Sendable {
     let continuation: CheckedContinuation<Void, any Swift.Error>
   }
 
+  /// What lies beyond the end of the clock's time does not come, though the clock may stand there.
+  private static func isDue(_ deadline: Int64, at now: Int64) -> Bool {
+    deadline <= now && deadline < .max
+  }
+
   private struct State {
     var last: UInt64 = 0
     var sleepers: [UInt64: Sleeper] = [:]
@@ -122,7 +127,7 @@ private final class Alarm: Sendable {
     let due = state.withLock { state in
       let now = change(time.load(ordering: .relaxed))
       time.store(now, ordering: .relaxed)
-      let due = state.sleepers.filter { $0.value.deadline <= now }
+      let due = state.sleepers.filter { Self.isDue($0.value.deadline, at: now) }
       for id in due.keys { state.sleepers[id] = nil }
       return due.values
     }
@@ -138,7 +143,7 @@ private final class Alarm: Sendable {
       try await withCheckedThrowingContinuation { continuation in
         let answer: Result<Void, any Swift.Error>? = state.withLock { state in
           if Task.isCancelled { return .failure(CancellationError()) }
-          if time.load(ordering: .relaxed) >= deadline { return .success(()) }
+          if Self.isDue(deadline, at: time.load(ordering: .relaxed)) { return .success(()) }
           state.sleepers[id] = Sleeper(deadline: deadline, continuation: continuation)
           return nil
         }

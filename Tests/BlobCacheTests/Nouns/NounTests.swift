@@ -161,6 +161,17 @@ struct ClockTests {
     #expect(clock.now == Date(timeIntervalSince1970: 1))
   }
 
+  @Test func whatLiesBeyondTheEndOfTimeDoesNotCome() async {
+    let manual = BlobCache.ManualClock()
+    manual.advance(by: .seconds(Int64.max))
+    let clock = manual.clock
+    let sleeper = Task { try await clock.sleep(until: clock.reading + .seconds(1)) }
+    for _ in 0..<100 { await Task.yield() }
+    manual.advance(by: .seconds(Int64.max))
+    sleeper.cancel()
+    await #expect(throws: CancellationError.self) { try await sleeper.value }
+  }
+
   @Test func system() {
     let now = Date().millisecondsSince1970
     #expect(abs(BlobCache.Clock.system.milliseconds - now) < 1000)
