@@ -250,11 +250,10 @@ static bcs_status open_lock(bcs_store *store, bool create) {
   if (store->lock_fd < 0) return fail(store, code, "open", "LOCK");
   struct stat st;
   if (fstat(store->lock_fd, &st) != 0) return fail(store, errno, "stat", "LOCK");
-  if (!S_ISREG(st.st_mode)) {
-    char shown[4300];
-    bcsi_join(store->info.path, "LOCK", shown, sizeof shown);
-    return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", shown, "it is not a regular file");
-  }
+  char shown[4300];
+  bcsi_join(store->info.path, "LOCK", shown, sizeof shown);
+  bcs_status status = bcsi_check_own(&st, store->options.read_only, shown);
+  if (status != BCS_OK) return status;
   if (!store->options.read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
       fchmod(store->lock_fd, store->file_mode) != 0)
     return fail(store, errno, "chmod", "LOCK");

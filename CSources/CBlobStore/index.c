@@ -247,10 +247,8 @@ static bool links_in_the_way(bcs_store *store, bcs_status *status) {
     struct stat st;
     bcsi_join(store->index.path, file_names[i], path, sizeof path);
     if (lstat(path, &st) != 0) continue;
-    if (S_ISLNK(st.st_mode)) *status = bcsi_fail(BCS_SYMLINK, 0, "open", path, NULL);
-    else if (!S_ISREG(st.st_mode)) *status = bcsi_fail(BCS_NOT_A_CACHE, 0, "open", path, "it is not a regular file");
-    else continue;
-    return true;
+    *status = bcsi_check_own(&st, store->options.read_only, path);
+    if (*status != BCS_OK) return true;
   }
   return false;
 }

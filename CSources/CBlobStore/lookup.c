@@ -133,7 +133,7 @@ static bcs_status give_file(bcs_store *store, bcsi_record *record, uint32_t flag
   } else {
     char shown[4300];
     bcsi_blob_shown(store, record->view.digest, shown, sizeof shown);
-    status = bcsi_blob_read(fd, record->view.size, true, shown, body);
+    status = bcsi_blob_read(fd, record->view.size, !store->options.copies_bodies, shown, body);
     if (status == BCS_DAMAGED) tell_damage(damage, &record->view, &st);
     if (status == BCS_OK) {
       body->device = identity.device;

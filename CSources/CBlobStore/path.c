@@ -98,6 +98,16 @@ bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *s
 }
 
 /* The kernel may give less than was asked for, and be interrupted; that is no end and no error (read(2), write(2)). */
+bcs_status bcsi_check_own(const struct stat *st, bool read_only, const char *shown) {
+  if (S_ISLNK(st->st_mode)) return bcsi_fail(BCS_SYMLINK, 0, "open", shown, NULL);
+  if (!S_ISREG(st->st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", shown, "it is not a regular file");
+  if (!read_only && st->st_nlink > 1)
+    return bcsi_fail(BCS_SYMLINK, 0, "open", shown,
+                     "the file has a second name (a hard link), and what is written here would change it there, too; "
+                     "put a copy of the file in its place");
+  return BCS_OK;
+}
+
 ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at) {
   size_t got = 0;
   while (got < count) {

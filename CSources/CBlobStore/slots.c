@@ -247,7 +247,10 @@ bcs_status bcsi_slots_open(bcs_store *store, bool alone, bool force, bool *rebui
   }
   struct stat st;
   if (fstat(slots->fd, &st) != 0) return fail(store, errno, "stat");
-  if (!S_ISREG(st.st_mode)) return refuse(store, BCS_NOT_A_CACHE, "open", "it is not a regular file");
+  char shown[4300];
+  bcsi_join(store->info.path, "slots", shown, sizeof shown);
+  bcs_status own = bcsi_check_own(&st, slots->read_only, shown);
+  if (own != BCS_OK) return own;
   if (!slots->read_only && (st.st_mode & 0777) != store->file_mode && st.st_uid == geteuid() &&
       fchmod(slots->fd, store->file_mode) != 0)
     return fail(store, errno, "chmod");

@@ -289,7 +289,8 @@ bcs_status bcs_stage_read(bcs_stage *stage, uint64_t offset, void *out, size_t c
 bcs_status bcs_stage_body(bcs_stage *stage, bcs_body *taken) {
   char shown[4400];
   snprintf(shown, sizeof shown, "%s/staging/%s", stage->store->info.path, stage->name);
-  bcs_status status = bcsi_blob_read(stage->fd, stage->size, true, shown, taken);
+  bool may_map = !stage->store->options.copies_bodies;
+  bcs_status status = bcsi_blob_read(stage->fd, stage->size, may_map, shown, taken);
   struct stat st;
   if (status == BCS_OK && fstat(stage->fd, &st) == 0) {
     taken->device = (uint64_t)st.st_dev;

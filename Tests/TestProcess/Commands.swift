@@ -49,6 +49,7 @@ struct Commands {
     case "random": try await randomWork(on: opened(), words)
     case "clock": clock.set(to: Date(timeIntervalSince1970: try number(words, 0, Double.init)))
     case "umask": umask(try number(words, 0) { mode_t($0, radix: 8) })
+    case "limit": try limitResource(words)
     case "descriptors": try limitDescriptors(spare: number(words, 0) { Int($0) })
     case "fault": try injectFault(words)
     case "chronicle": return try await chronicle(words)
@@ -124,7 +125,7 @@ struct Commands {
 
   // MARK: Commands
 
-  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS] [limit=BYTES] [every=MILLISECONDS]`
+  /// `open DIRECTORY [once] [lease=SECONDS] [durable] [always] [memory=BYTES] [clock] [network] [group] [copy] [type=HEX] [boot=ID] [map=BYTES] [inline=BYTES] [sweep=MILLISECONDS] [limit=BYTES] [every=MILLISECONDS]`
   private mutating func open(_ words: [String]) throws {
     var configuration = BlobCache.Configuration()
     for option in words.dropFirst() {
@@ -136,6 +137,8 @@ struct Commands {
       case "memory": configuration.memory = .init(bytes: try number(parts, 1) { Int($0) })
       case "always": configuration.verification = .always
       case "clock": configuration.clock = clock.clock
+      case "group": (configuration.directoryMode, configuration.fileMode) = (0o2770, 0o660)
+      case "copy": configuration.mapping = .copy
       case "network": configuration.allowsNetworkFileSystem = true
       case "type": configuration.fileSystemType = try number(parts, 1) { Int64($0, radix: 16) }
       case "boot": configuration.bootID = parts[1]

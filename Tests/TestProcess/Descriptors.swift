@@ -30,6 +30,28 @@ func limitDescriptors(spare: Int) throws {
   for file in taken.suffix(spare) { close(file) }
 }
 
+extension Commands {
+  /// `limit file|memory BYTES`: the largest file that this process may write, or its address space beyond what it has now.
+  func limitResource(_ words: [String]) throws {
+    var bytes = try number(words, 1) { rlim_t($0) }
+    let kind: __rlimit_resource_t
+    switch try word(words, 0) {
+    case "file":
+      kind = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
+      signal(SIGXFSZ, SIG_IGN)
+    case "memory":
+      kind = __rlimit_resource_t(RLIMIT_AS.rawValue)
+      let pages = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8)
+      bytes += (rlim_t(pages.prefix { $0 != " " }) ?? 0) * rlim_t(sysconf(Int32(_SC_PAGESIZE)))
+    default: throw UsageError(description: "limit file|memory BYTES")
+    }
+    var limit = rlimit(rlim_cur: bytes, rlim_max: .max)
+    guard setrlimit(kind, &limit) == 0 else {
+      throw UsageError(description: "setrlimit: errno \(errno)")
+    }
+  }
+}
+
 /// Files like the one that is asked for below.
 private let reserve = Mutex<[Int32]>([])
 

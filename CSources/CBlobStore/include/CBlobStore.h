@@ -40,7 +40,7 @@
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
   X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \
-  X(BCS_SYMLINK, "a symbolic link stands in the way; none is followed")                                          \
+  X(BCS_SYMLINK, "a link stands in the way; none is followed"  )                                          \
   X(BCS_SOURCE_LINK, "the file to store is a symbolic link")                                                     \
   X(BCS_SOURCE_KIND, "what is to be stored is not a regular file")                                               \
   X(BCS_NOT_OURS, "the directory belongs to somebody else or others may write in it")                            \
@@ -108,6 +108,7 @@ typedef enum bcs_verification { BCS_VERIFY_FIRST_READ, BCS_VERIFY_ALWAYS, BCS_VE
 typedef struct bcs_options {
   bcs_durability durability;     /* BCS_AS_RECORDED for a new directory means BCS_CHECKPOINTED */
   bcs_verification verification;
+  bool copies_bodies;            /* no body is a mapping of its file, however large */
   bool read_only;                /* nothing is written, not even an access time; the directory must exist */
   bool create;                   /* make the directory when absent or empty */
   bool allow_network_fs;

@@ -95,8 +95,7 @@ extension BlobCache.Error {
     case BCS_SYMLINK:
       (
         .symbolicLink,
-        "A symbolic link stands in the way, and none is followed; remove it, or name what it"
-          + " points to."
+        "A link stands in the way, and none is followed; remove it, or name what it points to."
       )
     case BCS_SOURCE_LINK:
       (

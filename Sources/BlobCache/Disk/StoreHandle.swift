@@ -22,6 +22,7 @@ internal import CBlobStore
     case .always: unsafe options.verification = BCS_VERIFY_ALWAYS
     case .never: unsafe options.verification = BCS_VERIFY_NEVER
     }
+    unsafe options.copies_bodies = configuration.mapping == .copy
     unsafe options.read_only = configuration.readOnly
     unsafe options.create = configuration.createsDirectory && !configuration.readOnly
     unsafe options.allow_network_fs = configuration.allowsNetworkFileSystem

@@ -88,6 +88,9 @@ extension BlobCache {
     /// When a blob's bytes are compared with its digest. Default: ``Verification/onFirstRead``.
     public var verification: Verification = .onFirstRead
 
+    /// Whether large blobs are mappings of their files. Default: ``Mapping/automatic``.
+    public var mapping: Mapping = .automatic
+
     /// What is kept in the memory of this process above the index, shared by all instances of the
     /// directory. Default: 64 MiB; see ``MemoryTier``.
     public var memory = MemoryTier()
@@ -185,6 +188,20 @@ extension BlobCache {
     public static let always = Verification(form: .always)
     /// Only by ``BlobCache/verify(_:repair:progress:)``.
     public static let never = Verification(form: .never)
+  }
+
+  /// Where the bytes of a large blob stand while it is held.
+  public struct Mapping: Hashable, Sendable {
+    enum Form: Hashable, Sendable { case automatic, copy }
+    let form: Form
+
+    /// Blobs of 1.5 MiB and more are mappings of their files (mmap(2)), which no copy takes memory for. Nothing of this library
+    /// ever shortens or rewrites a published file. A stranger who does so changes bytes that are held, and whoever reads those
+    /// beyond a file's new end gets SIGBUS from the kernel.
+    public static let automatic = Mapping(form: .automatic)
+    /// Blobs of any size are copies: for directories in which strangers can write, and disks that fail. A file that was
+    /// changed is found by its digest before its bytes are given, and is a miss.
+    public static let copy = Mapping(form: .copy)
   }
 }
 

@@ -88,7 +88,8 @@ extension BlobCache.Error {
     public static let networkFileSystem = Code(rawValue: "networkFileSystem")
     /// The system refused access, or the directory belongs to somebody else.
     public static let permission = Code(rawValue: "permission")
-    /// A symbolic link stands where a folder or file of the cache should be.
+    /// A symbolic link stands where a folder or file of the cache should be, or one of its files has a second name (a hard
+    /// link), through which something outside would be changed.
     public static let symbolicLink = Code(rawValue: "symbolicLink")
     /// The disk or a quota is full.
     public static let noSpace = Code(rawValue: "noSpace")

@@ -31,7 +31,7 @@ import Testing
     (ENAMETOOLONG, BlobCache.Error.Code.invalidArgument, "longer than the system allows"),
     (EISDIR, .isADirectory, "A folder stands where a file should be"),
     (ENOTDIR, .notADirectory, "A file stands where a folder should be"),
-    (ELOOP, .symbolicLink, "A symbolic link stands in the way"),
+    (ELOOP, .symbolicLink, "A link stands in the way"),
     (EROFS, .readOnly, "The file system is mounted read-only"),
     (ENOENT, .notFound, "does not exist"),
     (EACCES, .permission, "Permission was denied"),

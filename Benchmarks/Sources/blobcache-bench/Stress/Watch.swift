@@ -17,7 +17,7 @@ final class Watch: Sendable {
     var index: Int
     /// Of these, blob files, those included that the next batch unlinks.
     var blobs: Int
-    /// `statistics.blobAllocatedBytes`.
+    /// What counts towards the limit, less the bodies in the index.
     var blobsCounted: Int
     var evictions: Int
     var evictionAge: Duration
@@ -103,13 +103,18 @@ final class Watch: Sendable {
     let counted = cache.statistics
     let walked = try allocated("")
     let index = try allocated("index/data.mdb")
-    // Of a walk beside writers only the counts before and after it tell something.
-    let before = cache.statistics.blobAllocatedBytes
+    // Of a walk beside writers only the counts before and after it tell something. Files that are published and not yet
+    // committed count as staged, and those that are removed and not yet unlinked count, too: for as long as their process
+    // waits for a processor. So all that counts, but for blobs in the index, is what the files must be within.
+    let before = cache.statistics
     let blobs = try allocated("blobs")
-    let after = cache.statistics.blobAllocatedBytes
+    let after = cache.statistics
     return Look(
       seconds: (ContinuousClock.now - start).seconds, used: counted.usedBytes, walked: walked,
-      index: index, blobs: blobs, blobsCounted: max(before, after), evictions: counted.evictions,
+      index: index, blobs: blobs,
+      blobsCounted: max(
+        before.usedBytes - before.indexBytes, after.usedBytes - after.indexBytes),
+      evictions: counted.evictions,
       evictionAge: counted.evictionAge, resident: processes.map(residentBytes))
   }
 
