@@ -61,23 +61,39 @@ extension Commands {
   func survey(_ words: [String]) async throws -> String {
     let cache = try openDamaged(words)
     let found = state(cache)
-    if words.contains("use") {
-      for index in 0..<6 {
-        let key = BlobCache.Key("new-\(index)")
-        do {
-          let bytes = seededBytes(count: index % 2 == 0 ? 700 : 25_000, seed: UInt64(index))
-          try await cache.store(bytes, for: key)
-          if let blob = try cache.blob(for: key), blob.data != Data(bytes) {
-            throw UsageError(description: "\(key) has wrong bytes")
-          }
-          if index < 3 { try await cache.remove(key) }
-        } catch is BlobCache.Error {
-          continue  // A damaged index may refuse.
-        }
-      }
-    }
+    if words.contains("use") { try await useDamaged(cache) }
     try await cache.close()
     return "ok \(found.joined(separator: ","))"
+  }
+
+  /// `damage-open DIRECTORY BOOT [durable] [always]`: opens, looks everything up, and stays open. Words as of `survey`.
+  mutating func openAndLook(_ words: [String]) throws -> String {
+    let cache = try openDamaged(words)
+    keep(cache)
+    return "ok \(state(cache).joined(separator: ","))"
+  }
+
+  /// `damage-use`: what `survey` does with an open cache.
+  func surveyOpen() async throws -> String {
+    let found = state(try opened())
+    try await useDamaged(opened())
+    return "ok \(found.joined(separator: ","))"
+  }
+
+  private func useDamaged(_ cache: BlobCache) async throws {
+    for index in 0..<6 {
+      let key = BlobCache.Key("new-\(index)")
+      do {
+        let bytes = seededBytes(count: index % 2 == 0 ? 700 : 25_000, seed: UInt64(index))
+        try await cache.store(bytes, for: key)
+        if let blob = try cache.blob(for: key), blob.data != Data(bytes) {
+          throw UsageError(description: "\(key) has wrong bytes")
+        }
+        if index < 3 { try await cache.remove(key) }
+      } catch is BlobCache.Error {
+        continue  // A damaged index may refuse.
+      }
+    }
   }
 
   /// `mend DIRECTORY BOOT [durable]`: opens, verifies, repairs, verifies; stores everything anew; repairs what is left
@@ -114,6 +130,7 @@ extension Commands {
     configuration.durability = words.contains("durable") ? .durable : .checkpointed
     configuration.bootID = try word(words, 1)
     configuration.sweepInterval = nil
+    if words.contains("always") { configuration.verification = .always }
     return try BlobCache(directory: try word(words, 0), configuration: configuration)
   }
 

@@ -74,12 +74,16 @@ struct Commands {
     case "call-names": return callNames()
     case "powered": return try await afterPowerCut(words)
     case "damage-fill": try await fillForDamage(words)
+    case "damage-open": return try openAndLook(words)
+    case "damage-use": return try await surveyOpen()
     case "survey": return try await survey(words)
     case "mend": return try await mend(words)
     default: throw UsageError(description: "unknown command \(verb)")
     }
     return "ok"
   }
+
+  mutating func keep(_ cache: BlobCache) { self.cache = cache }
 
   // MARK: Words
 
