@@ -5,9 +5,11 @@
  * may take seven eighths of the room, and leave one entry of a limit in entries. What gets smaller always fits. */
 #include "internal.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { BLOCK = 4096 };
 
@@ -129,6 +131,27 @@ bcs_status bcsi_pin_fits(const bcsi_batch *b, const bcs_record *old, const bcs_r
 }
 
 /* ---- bodies that are being staged */
+
+/* Whether the file system had room for a body of that many bytes if all of the cache made room for it: else all of it would,
+ * in vain. Of what the system cannot tell, there is enough. */
+bcs_status bcsi_disk_fits(bcs_store *store, uint64_t bytes) {
+  enum { LARGE = 1 << 20 }; /* a smaller one is tried */
+  uint64_t free, reserve;
+  bcsi_totals totals;
+  struct stat index;
+  if (bytes < LARGE || !bcsi_disk(store, bcsi_limits(store).minimum_free, &free, &reserve)) return BCS_OK;
+  bcsi_slots_totals(store, &totals);
+  uint64_t cache = totals.blob_allocated + totals.trash_allocated + totals.quarantine_allocated;
+  if (fstatat(store->root_fd, "index/data.mdb", &index, AT_SYMLINK_NOFOLLOW) == 0) cache += (uint64_t)index.st_blocks * 512;
+  cache -= totals.pinned_bytes < cache ? totals.pinned_bytes : cache;
+  if (bytes + reserve <= free + cache) return BCS_OK;
+  char cause[240];
+  snprintf(cause, sizeof cause,
+           "it takes %" PRIu64 " bytes; the file system has %" PRIu64 " free, %" PRIu64
+           " of them are to stay so, and what the cache could give up takes %" PRIu64,
+           bytes, free, reserve, cache);
+  return bcsi_fail(BCS_NO_SPACE, 0, "stage", store->info.path, cause);
+}
 
 /* What the pinned entry that the body is to replace gives back; *found: there is an entry, pinned or not. */
 static uint64_t freed_by(bcs_stage *stage, bool *found) {

@@ -38,9 +38,22 @@ static uint64_t spare_bytes(bcs_store *store) {
   return blocks > live ? blocks - live : 0;
 }
 
+/* What the file system has for free pages, those that are there included. Asked now and then: it is a call, and commits are
+ * quick. */
+static uint64_t room_of(bcs_store *store) {
+  enum { USES = 16 };
+  if (atomic_fetch_add_explicit(&store->free_room_uses, 1, memory_order_relaxed) % USES == 0)
+    atomic_store_explicit(&store->free_room, bcsi_disk_free(store) + spare_bytes(store), memory_order_relaxed);
+  return atomic_load_explicit(&store->free_room, memory_order_relaxed);
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* On a small disk, a small share of what it has, whatever the limit: what free pages take, bodies lack. */
 static uint64_t allowance_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
-  return limit > 0 ? larger(limit / 16, 4 * mebibyte) : larger(bcsi_slots_live(store) / 8, 16 * mebibyte);
+  uint64_t wanted = limit > 0 ? larger(limit / 16, 4 * mebibyte) : larger(bcsi_slots_live(store) / 8, 16 * mebibyte);
+  return smaller(wanted, room_of(store) / 16);
 }
 
 /* Under load, where checkpoints keep what is freed: what the next one sets free is used again, and to give it back instead
@@ -48,11 +61,14 @@ static uint64_t allowance_of(bcs_store *store) {
 static uint64_t ceiling_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
   if (store->durable) return allowance_of(store);
-  return limit > 0 ? larger(limit / 4, allowance_of(store)) : larger(bcsi_slots_live(store) / 2, 1024 * mebibyte);
+  uint64_t wanted = limit > 0 ? larger(limit / 4, allowance_of(store)) : larger(bcsi_slots_live(store) / 2, 1024 * mebibyte);
+  return smaller(wanted, room_of(store) / 8);
 }
 
 /* From there on commits give back what they can, and stores wait for who keeps the rest. */
-static uint64_t bound_of(bcs_store *store) { return larger(4 * allowance_of(store), 2 * ceiling_of(store)); }
+static uint64_t bound_of(bcs_store *store) {
+  return smaller(larger(4 * allowance_of(store), 2 * ceiling_of(store)), room_of(store) / 4);
+}
 
 /* ---- readers: what LMDB tells of them is a text, "pid thread transaction" a line */
 

@@ -409,6 +409,7 @@ int bcsi_pin_count(bcsi_batch *b, const bcs_record *record, bool add); /* an LMD
 bcs_status bcsi_put_fits(const bcsi_batch *b, const bcs_record *old, const bcs_record *made);
 bcs_status bcsi_pin_fits(const bcsi_batch *b, const bcs_record *old, const bcs_record *made);
 bcs_status bcsi_stage_fits(bcs_stage *stage, uint64_t size);
+bcs_status bcsi_disk_fits(bcs_store *store, uint64_t bytes); /* before anything makes room for them */
 
 /* ---- ghosts.c: what is remembered of evicted entries; all under the write lock */
 uint32_t bcsi_ghost_return(bcs_store *store, const uint8_t key_hash[BCS_HASH_SIZE]); /* hits it comes back with */
@@ -517,6 +518,7 @@ struct bcs_store {
   bool folder_synced[256];  /* of blobs/: its name is on the disk, as this process knows */
   long free_held_by;        /* the process that keeps too many free pages from being used; 0: none */
   bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
+  _Atomic uint64_t free_room, free_room_uses; /* see freelist.c */
   int free_wait;            /* commits until the free list is looked at again */
   bool free_no_holes;       /* the file system has none */
   bcsi_pin pins[2];         /* of the settled checkpoint and of the next; or of none */

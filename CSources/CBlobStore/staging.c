@@ -90,6 +90,7 @@ bcs_status bcs_stage_expect(bcs_stage *stage, uint64_t size) {
   if (status != BCS_OK) return status;
   stage->announced = size;
   status = bcsi_stage_fits(stage, size);
+  if (status == BCS_OK && size > stage->size) status = bcsi_disk_fits(stage->store, size - stage->size);
   bcsi_call_leave(stage->store);
   return status;
 }

@@ -53,6 +53,7 @@ public final class BlobCache: Sendable {
     self.configuration = configuration
     listener = store.addListener(configuration.onEvent)
     owner = FlightOwner(number: Self.lastOwner.add(1, ordering: .relaxed).newValue)
+    store.tellOpening()
     store.meetLimitsSoon()
   }
 
@@ -103,7 +104,8 @@ public final class BlobCache: Sendable {
   ///
   /// - *Waited for*: stores, removals, renewals, sweeps and whatever else this instance writes or
   ///   verifies and has begun, also the store of what a loader has brought; and, when no other instance
-  ///   uses the directory, that all of it is on the disk.
+  ///   uses the directory, that all of it is on the disk. Where that fails, the directory is closed all the same, and
+  ///   ``Event/Kind/backgroundError`` tells: whoever must know calls ``flush()`` first, which throws.
   /// - *Not waited for*: loaders. Those that this instance started are cancelled, and its waiting
   ///   fetches throw ``Error/Code/closed`` at once, whether the loaders heed that or not. One that goes
   ///   on all the same finds its ``Load`` closed, and what it brings is dropped. Nor the body of a

@@ -33,6 +33,7 @@ final class Store: Sendable {
   let ended = DispatchGroup()
   /// Limits were given, or are exceeded, and nobody has seen to it yet.
   let hasLimitsToMeet = Atomic(false)
+  private let hasToldOpening = Atomic(false)
 
   let isTemporary: Bool
   private let process = currentProcess()
@@ -137,6 +138,20 @@ final class Store: Sendable {
 
   // MARK: Events
 
+  /// What the opening found, to the first who listens.
+  func tellOpening() {
+    guard listeners.isListening, !hasToldOpening.exchange(true, ordering: .relaxed) else { return }
+    if handle.info.indexSetAside {
+      let error = BlobCache.Error(
+        .corrupt, operation: "open", path: "\(handle.info.path)/index",
+        message:
+          "The index was damaged or torn; it was set aside in quarantine, and a new one was begun. The blob files are"
+          + " kept.")
+      emit(.indexSetAside(error))
+    }
+    if handle.info.indexRestored { emit(BlobCache.Event(.indexRestored)) }
+  }
+
   /// Calls every instance's `onEvent`.
   func emit(_ event: BlobCache.Event) {
     if event.kind == .storeFailed { counters.failedStores.add() }
@@ -168,6 +183,8 @@ private final class Listeners: Sendable {
       return state.next
     }
   }
+
+  var isListening: Bool { state.withLock { !$0.closures.isEmpty } }
 
   func remove(_ id: Int) { state.withLock { _ = $0.closures.removeValue(forKey: id) } }
 

@@ -52,7 +52,14 @@ extension BlobCache {
       /// more: at an opening that gives limits, or in a `trim`. `error` has the code
       /// ``Error/Code/pinsTooLarge``, and says by how much.
       public static let limitsNotMet = Kind(rawValue: "limitsNotMet")
-      /// Work in the background failed.
+      /// The opening found the index damaged, or torn by a power cut, and began a new one: no entry is there any more. The old
+      /// one is in `quarantine`, the blob files are kept, and the same content stored again takes no new file. `error` has
+      /// the code ``Error/Code/corrupt``.
+      public static let indexSetAside = Kind(rawValue: "indexSetAside")
+      /// The opening was the first one after the machine stopped, and took the index back to its last checkpoint: what was
+      /// stored since is not there.
+      public static let indexRestored = Kind(rawValue: "indexRestored")
+      /// Work in the background failed: a checkpoint, a sweep, an unlink, what `close()` leaves on the disk. `error` says what.
       public static let backgroundError = Kind(rawValue: "backgroundError")
     }
   }
@@ -85,6 +92,10 @@ extension BlobCache.Event {
     var event = Self(.swept)
     event.swept = report
     return event
+  }
+
+  static func indexSetAside(_ error: BlobCache.Error) -> Self {
+    Self(.indexSetAside, error: error)
   }
 
   static func limitsNotMet(_ error: BlobCache.Error) -> Self {
