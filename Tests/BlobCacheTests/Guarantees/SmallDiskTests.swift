@@ -25,6 +25,8 @@ struct SmallDiskTests {
       }
     let cache = try BlobCache(directory: "\(disk.path)/cache", configuration: configuration)
     let body = seededBytes(count: 1000, seed: 1)
+    for index in 0..<400 { try await cache.store(body, for: "\(index)") }
+    try await cache.flush()  // from here on a checkpoint keeps its pages
     if use == .batches {
       for _ in 0..<100 {
         try await cache.storeAll(
