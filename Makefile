@@ -94,7 +94,7 @@ power-cut-long: bootstrap ## some thousands of power cuts: every write, sync and
 .PHONY: corruption-long
 corruption-long: bootstrap ## some thousands of damaged files: bytes flipped, sectors torn, files cut off, swapped, taken away
 	scripts/limit 900 $(SWIFT) build --build-tests
-	BLOBCACHE_CORRUPTIONS=$${BLOBCACHE_CORRUPTIONS:-5000} scripts/swift-test 7200 .build/logs/corruption.log --skip-build --filter CorruptionTests
+	BLOBCACHE_CORRUPTIONS=$${BLOBCACHE_CORRUPTIONS:-5000} scripts/swift-test 7200 .build/logs/corruption.log --skip-build --filter 'CorruptionTests|DamagedWhileOpen'
 .PHONY: calls-long
 calls-long: bootstrap ## each system call of each verb fails, with each errno that it can have
 	scripts/limit 900 $(SWIFT) build --build-tests

@@ -74,7 +74,7 @@ extension BlobCache.Error {
       (
         .notACache,
         "The directory is no cache, and was left alone; name an empty or absent one, or put back the"
-          + " file FORMAT of one that was."
+          + " file FORMAT of one that was: two lines, `blobcache 1` and `durability checkpointed` or `durable`."
       )
     case BCS_VERSION:
       (
