@@ -49,11 +49,12 @@ static uint64_t room_of(bcs_store *store) {
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* On a small disk, a small share of what it has, whatever the limit: what free pages take, bodies lack. */
+/* On a small disk, a small share of what it has, whatever the limit: what free pages take, bodies lack. Some stay on a full
+ * one, where removals need them. */
 static uint64_t allowance_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
   uint64_t wanted = limit > 0 ? larger(limit / 16, 4 * mebibyte) : larger(bcsi_slots_live(store) / 8, 16 * mebibyte);
-  return smaller(wanted, room_of(store) / 16);
+  return smaller(wanted, larger(room_of(store) / 16, mebibyte));
 }
 
 /* Under load, where checkpoints keep what is freed: what the next one sets free is used again, and to give it back instead
@@ -62,12 +63,12 @@ static uint64_t ceiling_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
   if (store->durable) return allowance_of(store);
   uint64_t wanted = limit > 0 ? larger(limit / 4, allowance_of(store)) : larger(bcsi_slots_live(store) / 2, 1024 * mebibyte);
-  return smaller(wanted, room_of(store) / 8);
+  return smaller(wanted, larger(room_of(store) / 8, 2 * mebibyte));
 }
 
 /* From there on commits give back what they can, and stores wait for who keeps the rest. */
 static uint64_t bound_of(bcs_store *store) {
-  return smaller(larger(4 * allowance_of(store), 2 * ceiling_of(store)), room_of(store) / 4);
+  return smaller(larger(4 * allowance_of(store), 2 * ceiling_of(store)), larger(room_of(store) / 4, 4 * mebibyte));
 }
 
 /* ---- readers: what LMDB tells of them is a text, "pid thread transaction" a line */

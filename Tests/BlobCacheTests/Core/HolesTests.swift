@@ -45,7 +45,7 @@ struct HolesTests {
         #expect(bcs_sweep_trash(store.raw, 256, &more) == BCS_OK)
       }
     }
-    #expect(store.record("0") == nil, "the limit was reached")
+    #expect((0..<90).contains { store.record("\($0)") == nil }, "the limit was reached")
     #expect(made == 0)
     var more = true
     let sweeps = holes { while more && bcs_give_back(store.raw, nil, &more) == BCS_OK {} }
