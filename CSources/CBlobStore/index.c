@@ -127,17 +127,16 @@ static int make_trees(bcs_store *store) {
 
 /* The index is address space, not memory: it has no place in core files (core(5)). LMDB does not tell where it mapped
  * its file, the kernel does. */
+static bool leave_out(void *from, size_t size, uint64_t offset, void *context) {
+  (void)offset, (void)context;
+  (void)madvise(from, size, MADV_DONTDUMP);
+  return false;
+}
+
 static void leave_out_of_core_files(bcs_store *store) {
-  char data[4300], line[4600];
-  bcsi_join(store->index.path, "data.mdb", data, sizeof data);
-  FILE *maps = fopen("/proc/self/maps", "re");
-  if (!maps) return;
-  while (fgets(line, sizeof line, maps)) {
-    unsigned long from, to;
-    if (strstr(line, data) && sscanf(line, "%lx-%lx", &from, &to) == 2)
-      (void)madvise((void *)from, to - from, MADV_DONTDUMP);
-  }
-  fclose(maps);
+  char path[4300];
+  bcsi_join(store->index.path, "data.mdb", path, sizeof path);
+  bcsi_each_mapping(path, leave_out, NULL);
 }
 
 /* Beside others that may write: along the paths of a snapshot. */

@@ -52,6 +52,9 @@ bcs_status bcsi_open_folder(int parent, const char *name, const char *shown, mod
 bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);
 bcs_status bcsi_check_file_system(int fd, int64_t type, bool allow_network, const char *shown);
 bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *shown);
+/* The mappings of a file by this process, from its first page on or all, until `found` says that it is enough. By its whole
+ * path: that of another cache may end like it. */
+void bcsi_each_mapping(const char *path, bool (*found)(void *from, size_t size, uint64_t offset, void *context), void *context);
 /* Of a file that is written in place: none that is something else, or that has a second name, outside perhaps. */
 bcs_status bcsi_check_own(const struct stat *st, bool read_only, const char *shown);
 ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at); /* less only at the end of the file; -1 with errno */

@@ -24,19 +24,19 @@ typedef struct reader_row {
 } reader_row;
 enum { READERS_AT = 128, COUNT_AT = 56 };
 
+static bool note_table(void *from, size_t size, uint64_t offset, void *context) {
+  bcs_store *store = context;
+  if (offset != 0 || size < READERS_AT + sizeof(reader_row)) return false;
+  store->reader_table = from;
+  store->reader_table_size = size;
+  return true;
+}
+
 static reader_row *reader_table(bcs_store *store, uint32_t *count) {
   if (!store->reader_table) {
-    char wanted[4300], line[4600];
-    bcsi_join(store->index.path, "lock.mdb", wanted, sizeof wanted);
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps) return NULL;
-    while (!store->reader_table && fgets(line, sizeof line, maps)) {
-      unsigned long from, to, offset;
-      if (strstr(line, wanted) && sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) == 3 && offset == 0 &&
-          to - from >= READERS_AT + sizeof(reader_row))
-        store->reader_table = (void *)from, store->reader_table_size = to - from;
-    }
-    fclose(maps);
+    char path[4300];
+    bcsi_join(store->index.path, "lock.mdb", path, sizeof path);
+    bcsi_each_mapping(path, note_table, store);
     if (!store->reader_table) return NULL;
   }
   uint8_t *table = store->reader_table;

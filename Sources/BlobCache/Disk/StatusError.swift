@@ -147,7 +147,11 @@ extension BlobCache.Error {
         .readOnly,
         "The file system is mounted read-only; mount it for writing, or use another directory."
       )
-    case BCS_NO_SPACE: (.noSpace, "No space is left; free some on this disk, or raise the quota.")
+    case BCS_NO_SPACE:
+      (
+        .noSpace,
+        "No space is left; free some on this disk, or raise the quota, or the limit on the size of files if it is that."
+      )
     case BCS_NO_DESCRIPTORS:
       (.tooManyFiles, "No file descriptor is left; raise the limit (ulimit -n) or close some.")
     case BCS_NO_MEMORY: (.noMemory, "No memory is left; free some, or raise the limit.")

@@ -339,4 +339,32 @@ struct CheckpointTests {
       #expect(error.code == .invalidArgument)
     }
   }
+
+  /// LMDB's table of readers is found among the mappings of the process, where another cache's path may end like this one's.
+  @Test func aCacheWhosePathEndsWithThisOnesIsAnother() async throws {
+    let path = directory.path("cache")
+    let nested = directory.path("nested") + path
+    try FileManager.default.createDirectory(atPath: nested, withIntermediateDirectories: true)
+    for round in 0..<3 {
+      // The filler's place is that of the one that comes last, above the nested one.
+      let filler = try BlobCache(directory: directory.path("filler"))
+      let other = try BlobCache(directory: nested)
+      try await filler.close()
+      let cache = try BlobCache(directory: path)
+      try await cache.store([1], for: "key")
+      try await cache.flush()
+      try await other.close()
+      let process = try await SecondProcess.over(path)
+      #expect(try await process.call("store theirs 1000 \(round)").hasPrefix("ok"))
+      #expect(try await process.call("flush") == "ok")
+      try await cache.store([2], for: "key")
+      try await cache.flush()
+      #expect(try await process.call("store theirs 1000 7").hasPrefix("ok"))
+      #expect(try await process.call("flush") == "ok")
+      try await process.end()
+      try await cache.store([3], for: "key")
+      #expect(try #require(try cache.blob(for: "key")).holds([3]))
+      try await cache.close()
+    }
+  }
 }
