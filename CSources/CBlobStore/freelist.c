@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { AGAIN_AFTER = 4 /* commits, where one look did not help */ };
@@ -38,23 +39,24 @@ static uint64_t spare_bytes(bcs_store *store) {
   return blocks > live ? blocks - live : 0;
 }
 
-/* What the file system has for free pages, those that are there included. Asked now and then: it is a call, and commits are
- * quick. */
-static uint64_t room_of(bcs_store *store) {
-  enum { USES = 16 };
-  if (atomic_fetch_add_explicit(&store->free_room_uses, 1, memory_order_relaxed) % USES == 0)
-    atomic_store_explicit(&store->free_room, bcsi_disk_free(store) + spare_bytes(store), memory_order_relaxed);
-  return atomic_load_explicit(&store->free_room, memory_order_relaxed);
+/* Of the file system, in bytes; it hardly changes. */
+static uint64_t disk_size(bcs_store *store) {
+  uint64_t size = atomic_load_explicit(&store->disk_size, memory_order_relaxed);
+  if (size == 0) {
+    struct statvfs fs;
+    size = fstatvfs(store->root_fd, &fs) == 0 ? (uint64_t)fs.f_blocks * fs.f_frsize : UINT64_MAX;
+    atomic_store_explicit(&store->disk_size, size, memory_order_relaxed);
+  }
+  return size;
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* On a small disk, a small share of what it has, whatever the limit: what free pages take, bodies lack. Some stay on a full
- * one, where removals need them. */
+/* On a small disk, a share of it, whatever the limit: what free pages take, bodies lack. */
 static uint64_t allowance_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
   uint64_t wanted = limit > 0 ? larger(limit / 16, 4 * mebibyte) : larger(bcsi_slots_live(store) / 8, 16 * mebibyte);
-  return smaller(wanted, larger(room_of(store) / 16, mebibyte));
+  return smaller(wanted, disk_size(store) / 6);
 }
 
 /* Under load, where checkpoints keep what is freed: what the next one sets free is used again, and to give it back instead
@@ -63,12 +65,12 @@ static uint64_t ceiling_of(bcs_store *store) {
   uint64_t limit = bcsi_limits(store).bytes;
   if (store->durable) return allowance_of(store);
   uint64_t wanted = limit > 0 ? larger(limit / 4, allowance_of(store)) : larger(bcsi_slots_live(store) / 2, 1024 * mebibyte);
-  return smaller(wanted, larger(room_of(store) / 8, 2 * mebibyte));
+  return smaller(wanted, disk_size(store) / 6);
 }
 
 /* From there on commits give back what they can, and stores wait for who keeps the rest. */
 static uint64_t bound_of(bcs_store *store) {
-  return smaller(larger(4 * allowance_of(store), 2 * ceiling_of(store)), larger(room_of(store) / 4, 4 * mebibyte));
+  return smaller(larger(4 * allowance_of(store), 2 * ceiling_of(store)), disk_size(store) / 3);
 }
 
 /* ---- readers: what LMDB tells of them is a text, "pid thread transaction" a line */

@@ -521,7 +521,7 @@ struct bcs_store {
   bool folder_synced[256];  /* of blobs/: its name is on the disk, as this process knows */
   long free_held_by;        /* the process that keeps too many free pages from being used; 0: none */
   bool free_refuses;        /* stores have waited for it long enough: the next ones are refused at once */
-  _Atomic uint64_t free_room, free_room_uses; /* see freelist.c */
+  _Atomic uint64_t disk_size; /* see freelist.c; 0: not asked yet */
   int free_wait;            /* commits until the free list is looked at again */
   bool free_no_holes;       /* the file system has none */
   bcsi_pin pins[2];         /* of the settled checkpoint and of the next; or of none */

@@ -75,7 +75,11 @@ import Testing
     #expect(!CacheFolder(cache.directory).files(in: "staging").isEmpty)
     try await cache.close()
     #expect(try await errorOf { _ = try await task.value }.code == .closed)
-    #expect(CacheFolder(cache.directory).files(in: "staging").isEmpty)
+    try await eventually(
+      "its file is gone, at the latest with the piece that is just being written"
+    ) {
+      CacheFolder(cache.directory).files(in: "staging").isEmpty
+    }
     let blob = try await sibling.fetch("other") { _ in .complete }
     #expect(blob.source == .loaded, "the only permit is free")
     gate.open()
@@ -127,7 +131,9 @@ import Testing
       await until { flights.flightCount == 0 }
       #expect(flights.waiterCount == 0)
     }
-    #expect(CacheFolder(directory.path("cache")).files(in: "staging").isEmpty)
+    try await eventually("no file is left") {
+      CacheFolder(directory.path("cache")).files(in: "staging").isEmpty
+    }
     #expect(try await structureOf(directory.path("cache")) == "ok")
   }
 }
