@@ -15,6 +15,8 @@ struct FreePagesTests {
     var configuration = BlobCache.Configuration()
     configuration.limits = limits
     configuration.sweepInterval = nil
+    // What a checkpoint keeps is CheckpointTests' and SmallDiskTests' matter: none is made by the way.
+    configuration.durability = .checkpointed(every: nil)
     return try BlobCache(directory: path ?? folder.path, configuration: configuration)
   }
 
