@@ -38,10 +38,11 @@ static void look_at_users(bcs_store *store, const uint8_t *data, size_t count) {
   struct users users;
   CHECK(ftruncate(store->lock_fd, 0) == 0);
   CHECK(pwrite(store->lock_fd, data, count, USERS_AT) == (ssize_t)count);
-  if (!read_users(store, &users)) return;
+  bool known = false;
+  if (read_users(store, &users, &known) != BCS_OK || !known) return;
   (void)(strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0);
   CHECK(count >= sizeof users);
-  CHECK(write_users(store) == BCS_OK && read_users(store, &users));
+  CHECK(write_users(store) == BCS_OK && read_users(store, &users, &known) == BCS_OK && known);
   CHECK(strncmp(users.boot_id, store->boot_id, BCSI_BOOT_ID_SIZE) == 0);
 }
 
