@@ -25,6 +25,7 @@ enum { AGAIN_AFTER = 4 /* commits, where one look did not help */ };
 static const uint64_t mebibyte = 1 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static bool data_file(bcs_store *store, int *fd, struct stat *st) {
   return store->index.env && mdb_env_get_fd(store->index.env, fd) == 0 && fstat(*fd, st) == 0;
@@ -49,8 +50,6 @@ static uint64_t disk_size(bcs_store *store) {
   }
   return size;
 }
-
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* On a small disk, a share of it, whatever the limit: what free pages take, bodies lack. */
 static uint64_t allowance_of(bcs_store *store) {

@@ -125,14 +125,13 @@ static int make_trees(bcs_store *store) {
   return mdb_txn_commit(txn);
 }
 
-/* The index is address space, not memory: it has no place in core files (core(5)). LMDB does not tell where it mapped
- * its file, the kernel does. */
 static bool leave_out(void *from, size_t size, uint64_t offset, void *context) {
   (void)offset, (void)context;
   (void)madvise(from, size, MADV_DONTDUMP);
   return false;
 }
 
+/* The index is address space, not memory: it has no place in core files (core(5)). */
 static void leave_out_of_core_files(bcs_store *store) {
   char path[4300];
   bcsi_join(store->index.path, "data.mdb", path, sizeof path);

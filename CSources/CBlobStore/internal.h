@@ -52,9 +52,6 @@ bcs_status bcsi_open_folder(int parent, const char *name, const char *shown, mod
 bcs_status bcsi_check_folder(int fd, mode_t mode, const char *shown);
 bcs_status bcsi_check_file_system(int fd, int64_t type, bool allow_network, const char *shown);
 bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *shown);
-/* The mappings of a file by this process, from its first page on or all, until `found` says that it is enough. By its whole
- * path: that of another cache may end like it. */
-void bcsi_each_mapping(const char *path, bool (*found)(void *from, size_t size, uint64_t offset, void *context), void *context);
 /* Of a file that is written in place: none that is something else, or that has a second name, outside perhaps. */
 bcs_status bcsi_check_own(const struct stat *st, bool read_only, const char *shown);
 ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at); /* less only at the end of the file; -1 with errno */
@@ -184,6 +181,10 @@ bool bcsi_slots_agree(bcs_store *store, const bcs_record *record);
 /* ---- lines.c */
 int bcsi_lines_check(bcs_store *store, MDB_txn *txn, bcsi_totals *totals, bool repair, bool has_table, uint64_t *wrong);
 bcs_status bcsi_lines_mend(bcs_store *store); /* alone, before a table is made */
+
+/* ---- maps.c */
+typedef bool (*bcsi_mapping_found)(void *from, size_t size, uint64_t offset, void *context); /* true: that is enough */
+void bcsi_each_mapping(const char *path, bcsi_mapping_found found, void *context);
 
 /* ---- index.c: the LMDB environment, replaceable, and its readers */
 typedef struct bcsi_reader {
@@ -319,14 +320,17 @@ struct bcs_stage {
 void bcsi_stage_published(bcs_stage *stage);
 /* For a write that found no space: evicts until so many bytes more are free, if the disk is bounded. False: no use. */
 bool bcsi_make_space(bcs_store *store, int code, uint64_t bytes);
+bcs_status bcsi_staging_sweep(bcs_store *store);
+bcs_status bcsi_staging_recount(bcs_store *store);
+bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count);
+
+/* ---- intents.c: what a batch is about to publish; under the write lock */
 bcs_status bcsi_intent_write(bcs_store *store, const uint8_t (*digests)[BCS_DIGEST_SIZE], size_t count);
 void bcsi_intent_clear(bcs_store *store);
 void bcsi_intent_keep(bcs_store *store); /* what it names could not be taken back: tried again, see bcsi_intent_retry */
 void bcsi_intent_retry(bcs_store *store, MDB_txn *txn); /* with the write lock, before anything is published */
 void bcsi_intent_remove(bcs_store *store);  /* a clean end */
-bcs_status bcsi_staging_sweep(bcs_store *store);
-bcs_status bcsi_staging_recount(bcs_store *store);
-bcs_status bcsi_staging_dead(bcs_store *store, uint64_t *count);
+bcs_status bcsi_intent_undo(bcs_store *store, MDB_txn *txn, const char *name); /* of a dead owner */
 
 /* ---- write.c */
 typedef enum bcsi_write_kind {

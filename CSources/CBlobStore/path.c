@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -98,36 +97,6 @@ bcs_status bcsi_write_all(int fd, const void *bytes, size_t count, const char *s
   return BCS_OK;
 }
 
-/* The kernel may give less than was asked for, and be interrupted; that is no end and no error (read(2), write(2)). */
-/* proc_pid_maps(5): in a path, a new line is \\012. */
-static bool names_path(const char *text, const char *path) {
-  for (; *path; path++) {
-    if (*path == '\n') {
-      if (strncmp(text, "\\012", 4) != 0) return false;
-      text += 4;
-    } else if (*text++ != *path) {
-      return false;
-    }
-  }
-  return *text == '\n' || *text == 0;
-}
-
-void bcsi_each_mapping(const char *path, bool (*found)(void *from, size_t size, uint64_t offset, void *context), void *context) {
-  char *line = NULL;
-  size_t capacity = 0;
-  FILE *maps = fopen("/proc/self/maps", "re");
-  if (!maps) return;
-  bool is_enough = false;
-  while (!is_enough && getline(&line, &capacity, maps) > 0) {
-    unsigned long from, to, offset;
-    int at = 0;
-    if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &from, &to, &offset, &at) == 3 && at > 0 && names_path(line + at, path))
-      is_enough = found((void *)from, to - from, offset, context);
-  }
-  free(line);
-  fclose(maps);
-}
-
 bcs_status bcsi_check_own(const struct stat *st, bool read_only, const char *shown) {
   if (S_ISLNK(st->st_mode)) return bcsi_fail(BCS_SYMLINK, 0, "open", shown, NULL);
   if (!S_ISREG(st->st_mode)) return bcsi_fail(BCS_NOT_A_CACHE, 0, "open", shown, "it is not a regular file");
@@ -138,6 +107,7 @@ bcs_status bcsi_check_own(const struct stat *st, bool read_only, const char *sho
   return BCS_OK;
 }
 
+/* The kernel may give less than was asked for, and be interrupted; that is no end and no error (read(2), write(2)). */
 ssize_t bcsi_read_at(int fd, void *out, size_t count, off_t at) {
   size_t got = 0;
   while (got < count) {

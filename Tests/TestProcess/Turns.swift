@@ -37,27 +37,6 @@ extension Commands {
     }
   }
 
-  private func coreStore(_ directory: String) -> OpaquePointer? {
-    var options = bcs_options()
-    options.durability = BCS_AS_RECORDED
-    var store: OpaquePointer?
-    return bcs_open(directory, &options, &store) == BCS_OK ? store : nil
-  }
-
-  private func coreWrite(_ store: OpaquePointer, _ name: String) -> OpaquePointer? {
-    var write: OpaquePointer?
-    let status = Array(name.utf8).withUnsafeBytes { key in
-      var spec = bcs_entry_spec(
-        key: key.baseAddress, key_count: key.count, attributes: nil, attributes_count: 0,
-        tags: nil, tags_count: 0,
-        lifetime: bcs_lifetime(
-          kind: BCS_FOREVER, shortened_ms: 0, deadline_ms: .max, window_ms: 0), stale_ms: 0,
-        now_ms: 1_900_000_000_000)
-      return bcs_write_inline(store, &spec, "x", 1, nil, &write)
-    }
-    return status == BCS_OK ? write : nil
-  }
-
   /// `turns COUNT DIRECTORY [core]`: single stores, one after another, each in the middle of what others do. `ok FEW MOST
   /// MILLISECONDS`: how many transactions were committed, by anybody, from the begin of one to its return, its own among
   /// them; and the longest wait. FEW: of a tenth of them at least, since on a loaded machine a process may wait for a processor in the

@@ -40,7 +40,7 @@
   X(BCS_VERSION, "the directory has another format version")                                                     \
   X(BCS_DURABILITY, "the directory was created with another durability")                                         \
   X(BCS_NETWORK_FS, "the directory is on a network file system")                                                 \
-  X(BCS_SYMLINK, "a link stands in the way; none is followed"  )                                          \
+  X(BCS_SYMLINK, "a link stands in the way; none is followed")                                                   \
   X(BCS_SOURCE_LINK, "the file to store is a symbolic link")                                                     \
   X(BCS_SOURCE_KIND, "what is to be stored is not a regular file")                                               \
   X(BCS_NOT_OURS, "the directory belongs to somebody else or others may write in it")                            \

@@ -3,7 +3,7 @@ extension BlobCache {
   /// uses.
   ///
   /// When a directory is opened a second time in a process, the store is shared: the first opener's
-  /// clock, memory, verification and modes hold; each instance has its own default lifetime, and
+  /// clock, memory, verification, mapping and modes hold; each instance has its own default lifetime, and
   /// ``onEvent`` of each is called.
   public struct Configuration: Sendable {
     /// What survives a power cut. Fixed when the directory is created; another value later makes

@@ -155,6 +155,7 @@ struct HistoriesTests {
         on: cache, process: 0, tasks: tasks, keys: keys, seed: seed, clears: clears)
       if scene.kills {
         var random = SeededGenerator(seed: seed)
+        // Any moment of the history will do, and is what is drawn.
         try await Task.sleep(for: .milliseconds(Int.random(in: 0...60, using: &random)))
         others[0].kill()
       }
